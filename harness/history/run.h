@@ -1,0 +1,250 @@
+// A Run: everything that is known of one job, as plain values. Readers fill it, checkers judge it, tests type
+// it. It holds what was seen and says what could not be seen; it holds no opinion.
+//
+// Times are nanoseconds of the host's monotonic clock (RUN/run.json and every process file carry one
+// monotonic/wall pair). `record` is the number of the event in its file, so that a gap is visible.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/base/error.h"
+#include "harness/base/rank_set.h"
+#include "harness/history/vocabulary.h"
+
+namespace lockstep {
+
+/// One frame of a call site or stack. `module`+`offset` identify it across ranks; file, line and function are
+/// filled by symbols/ when the run is closed (line 0 = not known).
+struct Frame {
+  std::string module{};  ///< Path of the mapped object.
+  std::uint64_t offset{};  ///< Of the instruction in the object (return address - 1 for callers).
+  std::string file{};
+  std::int32_t line{};
+  std::string function{};
+  friend bool operator==(const Frame&, const Frame&) = default;
+};
+
+/// Where a collective was issued; innermost frame first. Compared across ranks by module and offset.
+struct CallSite {
+  std::vector<Frame> frames{};
+};
+
+/// One collective or point-to-point operation, as its rank saw it.
+struct Collective {
+  std::uint64_t record{};  ///< Number in its file; consecutive where nothing was dropped.
+  std::uint32_t group{};   ///< Index into Process::groups.
+  std::uint64_t seq{};     ///< Per group for collectives; per (group, source, destination, tag) for p2p.
+  history::Op op{};
+  history::DType dtype{};
+  history::ReduceOp reduce_op{};
+  bool async{};
+  bool overlapped{};  ///< Issued while another thread was inside a call on the same group: order not known.
+  std::int32_t root{-1};  ///< Group rank of the root; of the peer for p2p; -1 where there is none.
+  std::int32_t tag{};
+  std::uint64_t numel_in{};   ///< Elements handed in, summed over the tensors of this rank.
+  std::uint64_t numel_out{};  ///< Elements of the result, likewise.
+  std::uint64_t counts_hash{};  ///< Of the per-tensor sizes or splits; equal lists hash alike.
+  std::int64_t timeout_ms{-1};  ///< Given by the caller; -1 = the group's own.
+  std::uint32_t thread{};       ///< Kernel thread id.
+  std::uint32_t site{};         ///< Index into Process::sites; 0 = not recorded.
+  std::uint64_t issued_ns{};
+  std::optional<std::uint64_t> returned_ns{};   ///< The call came back (an async one: at once).
+  std::optional<std::uint64_t> completed_ns{};  ///< The result is there, or `failed`.
+  bool failed{};
+};
+
+/// A process group as one process sees it.
+struct Group {
+  std::string name{};
+  std::uint32_t generation{};  ///< Counts re-creations under the same name.
+  std::int32_t size{};
+  std::int32_t my_rank{};            ///< Rank of this process in the group.
+  std::vector<Rank> ranks{};         ///< Global ranks by group rank; empty = not known.
+  std::uint32_t site{};
+  bool seen_from_creation{};         ///< Every collective since the group's creation was seen.
+  std::uint64_t issued{}, returned{}, completed{};  ///< Collectives so far, dropped ones included (p2p apart).
+  std::vector<std::uint64_t> last_signatures{};     ///< Of the last collectives, oldest first, at most 64.
+  std::vector<std::uint64_t> digests{};             ///< Digest chain: one per 1,024 collectives.
+};
+
+/// One recorded process: what its tap wrote.
+struct Process {
+  std::string file{};  ///< Name of its history file.
+  std::string host{};
+  std::int32_t pid{};
+  std::uint64_t start_ticks{};  ///< Field 22 of /proc/PID/stat: with pid and boot id, an identity.
+  std::optional<Rank> rank{};
+  std::int32_t world_size{};
+  std::string torch_version{};
+  std::uint64_t opened_ns{};
+  std::vector<Group> groups{};
+  std::vector<CallSite> sites{};  ///< [0] is empty: "not recorded".
+  std::vector<Collective> collectives{};  ///< In record order.
+  std::uint64_t dropped{};  ///< Records known to be lost (ring overwritten, no space).
+  bool closed{};            ///< The closing record was found and nothing is missing before it.
+  bool damaged{};           ///< Something in the file did not make sense and was left out.
+
+  /// "Complete for this group since its creation": absence of a record is absence of a call. Ring overflow does
+  /// not end it (counts and digests go on); a gap, damage or a group met late does.
+  [[nodiscard]] bool vouches(std::uint32_t group) const {
+    return !damaged && group < groups.size() && groups[group].seen_from_creation;
+  }
+};
+
+// --- What the supervisor recorded -------------------------------------------------------------------------
+
+enum class Role : std::uint8_t { kRank, kReference, kWarmParent, kOther };
+
+struct ProcessStart {
+  std::uint64_t record{}, at_ns{};
+  Role role{};
+  std::optional<Rank> rank{};
+  std::int32_t pid{};
+};
+
+/// How a process ended. The last signal of ours is in the same record, so losing another record can never turn
+/// our own doing into a finding.
+struct ProcessEnd {
+  std::uint64_t record{}, at_ns{};
+  Role role{};
+  std::optional<Rank> rank{};
+  std::int32_t pid{};
+  std::optional<std::int32_t> exit_status{};  ///< Exited with this status.
+  std::optional<std::int32_t> signal{};       ///< Or was killed by this signal.
+  std::optional<std::int32_t> our_signal{};   ///< The last signal we sent it.
+  std::string our_reason{};                   ///< Why we sent it.
+};
+
+/// Something lockstep did: a signal sent, a limit that fired.
+struct Acted {
+  std::uint64_t record{}, at_ns{};
+  std::string action{};  ///< "TERM", "KILL", "STOP", "deadline", "interrupted".
+  std::optional<Rank> rank{};
+  std::int32_t pid{};
+  std::string reason{};
+};
+
+struct ThreadState {
+  std::int32_t tid{};
+  char state{};  ///< As in /proc: R S D T t Z.
+  std::string wchan{};
+  std::uint64_t context_switches{};
+  std::uint64_t cpu_ns{};
+};
+
+/// The threads of one process at one instant, with the head of its history, read before and after.
+struct StateSample {
+  std::uint64_t record{}, at_ns{};
+  std::optional<Rank> rank{};
+  std::int32_t pid{};
+  std::uint64_t head{};  ///< Records written by the process when the sample was taken.
+  std::vector<ThreadState> threads{};
+};
+
+/// The frames of one thread, innermost first.
+struct StackSample {
+  std::uint64_t record{}, at_ns{};
+  std::optional<Rank> rank{};
+  std::int32_t pid{};
+  std::int32_t tid{};
+  std::vector<Frame> frames{};
+};
+
+/// A request of the conversation, and its answer once there is one.
+struct Request {
+  std::uint64_t record{}, at_ns{};
+  Role role{};
+  std::optional<Rank> rank{};
+  std::uint64_t id{};
+  std::string message{};  ///< "hello", "init", "step", ...
+  std::optional<std::uint64_t> answered_ns{};
+  std::string outcome{};  ///< "ok", "unsupported", "failed", "protocol" (garbage, twice, late); empty = no answer.
+  std::string text{};     ///< What `failed`/`unsupported`/`protocol` said.
+  CallSite raised_at{};   ///< Where the exception behind `failed` was thrown, if seen.
+};
+
+/// A value observed after a request. The bytes stay in the tensor file; see Run::tensor.
+struct Observation {
+  std::uint64_t record{}, at_ns{};
+  Role role{};                 ///< kReference: what the value should be.
+  std::optional<Rank> rank{};  ///< On a reference observation: only for this rank; none = for all ranks.
+  std::string name{};          ///< "grad/fc1.weight", "param/...", "buffer/...", "loss", "output".
+  std::int64_t step{};
+  std::string phase{};    ///< "initial", "forward_entry", "forward_entry/1", "after_forward", "after_backward", ...
+  std::string variant{};  ///< Reference only: "" = right, else a mutant's arithmetic, for the power.
+  std::string dtype{};    ///< safetensors name: F32, F64, BF16, I64, ...
+  std::vector<std::int64_t> shape{};
+  std::string digest{};  ///< Of the bytes, hex.
+  std::string file{};    ///< Relative to RUN.
+};
+
+/// "This really happened": what a case is about, proven to have taken place.
+struct Mark {
+  std::uint64_t record{}, at_ns{};
+  std::string name{};
+};
+
+struct Note {
+  std::uint64_t record{}, at_ns{};
+  std::string text{};
+};
+
+/// What was meant to happen, written by the supervisor before the first process starts (RUN/run.json).
+struct Plan {
+  std::string id{};       ///< Of the run.
+  std::vector<std::string> command{};
+  std::int32_t world_size{};
+  std::string scenario{}, implementation{}, dtype{}, device{}, mutant{};  ///< Empty for `run`.
+  std::uint64_t seed{};
+  std::map<std::string, std::string> options{};
+  std::map<std::string, std::string> contract{};  ///< As declared by the host's `hello`.
+  std::vector<std::string> expected_marks{};
+  std::map<std::string, std::string> versions{};
+  /// Per parameter in registration order: name and numel; what the model has, so that "outside every bucket" is countable.
+  std::vector<std::pair<std::string, std::int64_t>> parameters{};
+};
+
+/// A tensor's values, widened to double (integers up to 2^53 stay exact).
+struct Tensor {
+  std::string dtype{};
+  std::vector<std::int64_t> shape{};
+  std::vector<double> values{};
+};
+
+struct Run {
+  std::string directory{};  ///< Empty for a Run typed in memory.
+  Plan plan{};
+  std::vector<Process> processes{};
+
+  std::vector<ProcessStart> starts{};
+  std::vector<ProcessEnd> ends{};
+  std::vector<Acted> acted{};
+  std::vector<StateSample> states{};
+  std::vector<StackSample> stacks{};
+  std::vector<Request> requests{};
+  std::vector<Observation> observations{};
+  std::vector<Mark> marks{};
+  std::vector<Note> notes{};
+
+  std::vector<std::string> missing{};  ///< What the reader could not get, one sentence each (LS901).
+  bool journal_complete{};  ///< The supervisor's journal has no gap and ends with its closing record.
+  bool live{};              ///< Still running: the end of everything is open.
+
+  /// Reads an observed tensor; LS901 (kMalformedHistory) if the file does not match the digest. In tests a map.
+  std::function<Result<Tensor>(const Observation&)> tensor{};
+
+  [[nodiscard]] const Process* process_of(Rank rank) const {
+    for (const Process& process : processes) {
+      if (process.rank == rank)
+        return &process;
+    }
+    return nullptr;
+  }
+};
+
+}  // namespace lockstep

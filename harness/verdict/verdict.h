@@ -1,0 +1,86 @@
+// Verdicts, findings, and what a checker is: a pure function of a Run.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "harness/base/rank_set.h"
+#include "harness/history/run.h"
+
+namespace lockstep {
+
+/// Forgetting to decide is not passing: the default is undecided.
+enum class Outcome : std::uint8_t { kUndecided, kPass, kFail, kSkipped };
+enum class Severity : std::uint8_t { kError, kWarning, kNote };
+/// What the evidence forces (certain), suggests (likely), or leaves open (unknown).
+enum class Confidence : std::uint8_t { kUnknown, kLikely, kCertain };
+
+std::string_view name_of(Outcome outcome);
+std::string_view name_of(Severity severity);
+std::string_view name_of(Confidence confidence);
+
+/// A place in the user's code, and the part it plays.
+struct SiteRef {
+  Rank rank{};
+  std::string role{};  ///< "culprit", "peer", "raised".
+  std::string file{};
+  std::int32_t line{};
+  std::string function{};
+};
+
+/// One thing that is wrong. `headline` alone must be enough if only one line can be shown.
+struct Finding {
+  std::string code{};  ///< "LS301": a code of the catalogue.
+  std::vector<std::string> also{};  ///< Other codes that describe the same divergence less well.
+  Severity severity{Severity::kError};
+  std::string headline{};
+  RankSet culprits{};  ///< Only ranks that the evidence convicts; empty otherwise.
+  RankSet affected{};
+  std::string group{};
+  std::string op{};
+  std::optional<std::uint64_t> seq{};
+  std::optional<std::int64_t> step{};
+  std::vector<std::string> names{};  ///< Tensors, parameters, buffers.
+  std::vector<SiteRef> sites{};
+  std::vector<std::string> evidence{};  ///< Measured, one line each.
+  std::string cause{};                  ///< Inferred.
+  Confidence confidence{Confidence::kUnknown};
+  std::uint64_t consequences{};  ///< Later divergences and ends that follow from this one: counted, not shown.
+  std::vector<std::string> ruled_out{};
+  std::vector<std::string> unseen{};
+  std::string help{};
+  std::uint64_t at_ns{};  ///< When it happened, for "first divergence"; not reported.
+};
+
+/// A number a check is based on.
+struct Measure {
+  std::string name{};
+  double value{};
+  double tolerance{};
+  std::string rule{};  ///< "exact", "double", "precision".
+  std::string unit{};
+  std::optional<double> power{};  ///< Smallest effect of a mutant's arithmetic over the tolerance.
+};
+
+struct Verdict {
+  std::string name{};  ///< Of the checker: "collective-order".
+  Outcome outcome{Outcome::kUndecided};
+  std::string reason{};  ///< Why undecided or skipped.
+  std::map<std::string, std::uint64_t> examined{};
+  std::vector<Finding> findings{};
+  std::vector<Measure> measures{};
+};
+
+/// One rule (and the codes of that rule). Reads nothing but the Run, decides explicitly.
+class Checker {
+ public:
+  virtual ~Checker() = default;
+  [[nodiscard]] virtual std::string_view name() const = 0;
+  [[nodiscard]] virtual Verdict check(const Run& run) const = 0;
+};
+
+}  // namespace lockstep
