@@ -163,7 +163,7 @@ struct Request {
   std::uint64_t id{};
   std::string message{};  ///< "hello", "init", "step", ...
   std::optional<std::uint64_t> answered_ns{};
-  std::string outcome{};  ///< "ok", "unsupported", "failed", "protocol" (garbage, twice, late); empty = no answer.
+  std::string outcome{};  ///< "ok", "unsupported", "refused" (declared), "failed", "protocol" (garbage, twice, late); "" = none yet.
   std::string text{};     ///< What `failed`/`unsupported`/`protocol` said.
   CallSite raised_at{};   ///< Where the exception behind `failed` was thrown, if seen.
 };
@@ -181,6 +181,7 @@ struct Observation {
   std::vector<std::int64_t> shape{};
   std::string digest{};  ///< Of the bytes, hex.
   std::string file{};    ///< Relative to RUN.
+  std::string key{};     ///< Name of the tensor in that file, where it is not `name`.
 };
 
 /// "This really happened": what a case is about, proven to have taken place.

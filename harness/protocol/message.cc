@@ -59,10 +59,12 @@ Result<Answer> decode_answer(std::string_view line, std::uint64_t expected_id) {
     answer.outcome = Answer::Outcome::kOk;
   else if (outcome == "unsupported")
     answer.outcome = Answer::Outcome::kUnsupported;
+  else if (outcome == "refused")
+    answer.outcome = Answer::Outcome::kRefused;
   else if (outcome == "failed")
     answer.outcome = Answer::Outcome::kFailed;
   else
-    return host_error("outcome must be ok, unsupported or failed, got: " + shown(line));
+    return host_error("outcome must be ok, unsupported, refused or failed, got: " + shown(line));
   answer.text = string_field(*object, "text");
   answer.fields = std::move(*object);
   return answer;

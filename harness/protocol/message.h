@@ -4,7 +4,11 @@
 //
 //   request   {"id": 7, "message": "step", ...fields}
 //   answer    {"id": 7, "outcome": "ok", ...fields}
-//             {"id": 7, "outcome": "unsupported" | "failed", "text": "...", "raised_at": [{"module","offset"}]}
+//             {"id": 7, "outcome": "unsupported" | "refused" | "failed", "text": "...",
+//              "raised_at": [{"module","offset"}]}
+//
+// unsupported: the host does not have it. refused: the implementation raised the error that its contract declares
+// for this input (nothing is wrong). failed: an exception that nobody declared.
 //
 // message     request fields                                          answer fields
 // hello       protocol: 1                                             name, version, language, torch, backends[],
@@ -49,7 +53,7 @@ using Json = nlohmann::json;
 
 /// What a host answered. `fields` is the whole object.
 struct Answer {
-  enum class Outcome : std::uint8_t { kOk, kUnsupported, kFailed };
+  enum class Outcome : std::uint8_t { kOk, kUnsupported, kRefused, kFailed };
   std::uint64_t id{};
   Outcome outcome{};
   std::string text{};
