@@ -1,0 +1,92 @@
+"""Rules for every text file, and for what README.md says exists."""
+
+import re
+
+import repository
+
+LINES_MAX = 450
+# Data and texts that are not ours to shape.
+EXEMPT = re.compile(r"^(LICENSE|tests/golden/|fixtures/histories/|tests/fuzz/corpus/)")
+BINARY = (".lsh", ".safetensors", ".png", ".pt", ".npy", ".gz")
+TRAILING_BLANKS_ALLOWED = (".md", ".diff", ".txt")
+# Written in pieces, so that this file does not find itself.
+MARKS = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" + "XX"]) + r")\b")
+# Home directories, and top-level folders that only some machine has.
+MACHINE_PATH = re.compile(r"(?<![\w.}$/])/(root|work|home/\w+|Users/\w+)/\w")
+README = "README.md"
+
+
+def text_problems(path: str) -> list[str]:
+    raw = (repository.ROOT / path).read_bytes()
+    if b"\0" in raw:
+        return [f"{path}: a binary file that is not on the list in ci/check_text.py"]
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return [f"{path}: not UTF-8: {error}"]
+    problems = []
+    lines = text.splitlines()
+    if len(lines) > LINES_MAX:
+        problems.append(f"{path}: {len(lines)} lines, at most {LINES_MAX}: split it by what it is for")
+    if text and not text.endswith("\n"):
+        problems.append(f"{path}:{len(lines)}: no newline at the end")
+    for number, line in enumerate(lines, 1):
+        if MARKS.search(line):
+            problems.append(f"{path}:{number}: a reminder; do it, or open an issue")
+        if MACHINE_PATH.search(line):
+            problems.append(f"{path}:{number}: a path of one machine")
+        if line != line.rstrip() and not path.endswith(TRAILING_BLANKS_ALLOWED):
+            problems.append(f"{path}:{number}: blanks at the end")
+        if line.startswith(("<<<<<<< ", ">>>>>>> ")):
+            problems.append(f"{path}:{number}: a merge conflict")
+    return problems
+
+
+def readme_problems(known: set[str]) -> list[str]:
+    """Local links, paths in backquotes, headings linked to, and subcommands of ci/dev must exist."""
+    if README not in known:
+        return []
+    folders = {"/".join(p.split("/")[:n]) for p in known for n in range(1, p.count("/") + 1)}
+    tops = {folder.split("/")[0] for folder in folders}
+    lines = (repository.ROOT / README).read_text(encoding="utf-8").splitlines()
+    headings = {
+        re.sub(r"[^\w\- ]", "", line.lstrip("#").strip().lower()).replace(" ", "-")
+        for line in lines if line.startswith("#")
+    }
+    dev = (repository.ROOT / "ci" / "dev").read_text(encoding="utf-8")
+    commands = set(re.findall(r"^command_(\w+)\(\)", dev, re.MULTILINE))
+    problems = []
+
+    def need_path(number: int, name: str) -> None:
+        name = name.rstrip("/.,")
+        if name not in known and name not in folders:
+            problems.append(f"{README}:{number}: {name} does not exist")
+
+    for number, line in enumerate(lines, 1):
+        for link in re.findall(r"\]\(([^)\s]+)\)", line):
+            target, _, anchor = link.partition("#")
+            if re.match(r"\w+:", link):
+                continue
+            if target:
+                need_path(number, target)
+            elif anchor not in headings:
+                problems.append(f"{README}:{number}: there is no heading #{anchor}")
+        for token in re.findall(r"`([^`\s]+)`", line):
+            if token.split("/")[0] in tops and "/" in token and not set(token) & set("*<>{}|…:"):
+                need_path(number, token)
+        for name in re.findall(r"\bci/dev +([a-z]+)", line):
+            if name not in commands:
+                problems.append(f"{README}:{number}: ci/dev has no command {name}")
+    return problems
+
+
+def main() -> None:
+    known = repository.files()
+    checked = [p for p in known if not EXEMPT.match(p) and not p.endswith(BINARY)]
+    problems = [problem for path in checked for problem in text_problems(path)]
+    problems += readme_problems(set(known))
+    repository.finish("text", problems, f"{len(checked)} files")
+
+
+if __name__ == "__main__":
+    main()
