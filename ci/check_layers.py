@@ -6,8 +6,13 @@ import repository
 
 TABLE = repository.ROOT / "ci" / "layers.cmake"
 SOURCES = (".h", ".cc")
-# The writer is compiled with the user's torch, into the user's process: the standard library and itself.
-WRITER = re.compile(r"harness/history/(format|writer)\w*\.h$")
+# Layers that are files beside others. The writer is compiled with the user's torch, into the user's process.
+FILES = {
+    "history_writer": re.compile(r"harness/history/(format|vocabulary|writer\w*)\.h$"),
+    "mutant_table": re.compile(r"fixtures/mutants/table\.(h|cc)$"),
+}
+STANDARD_ONLY = tuple(FILES)
+SYSTEM = ("sys/", "linux/", "asm/")
 TORCH = re.compile(r"(torch|ATen|c10|gloo)/")
 # fmt of the distribution and fmt of the wheel do not mix, so headers that may meet torch must not bring one.
 NO_FMT_IN_HEADERS = ("base", "protocol", "history")
@@ -20,14 +25,15 @@ def read_table() -> tuple[dict[str, set[str]], set[str]]:
         if name == "TORCH_LAYERS":
             torch_layers = set(rest.split())
         elif name.startswith("LAYER_"):
-            layers[name.removeprefix("LAYER_")] = set(rest.split())
+            layers[name.removeprefix("LAYER_")] = set(rest.split()) - {'""'}
     return layers, torch_layers
 
 
 def layer_of(path: str) -> str | None:
     """The layer a file belongs to; None outside the layers (tests, user programs)."""
-    if WRITER.match(path):
-        return "history_writer"
+    for layer, pattern in FILES.items():
+        if pattern.match(path):
+            return layer
     parts = path.split("/")
     if parts[0] in ("checkers", "scenarios"):
         return parts[0]
@@ -43,9 +49,8 @@ def problem_of(path: str, system: bool, included: str, layers: dict, torch_layer
     torch_free_test = path.startswith("tests/unit/")
     if TORCH.match(included) and (torch_free_test or layer and layer not in torch_layers):
         return f"{layer or 'tests/unit'} must not see LibTorch"
-    if layer == "history_writer" and system and "/" in included and not included.startswith("sys/"):
-        if not included.startswith(("linux/", "asm/")):
-            return "the writer uses the standard library and the system only"
+    if layer in STANDARD_ONLY and system and "/" in included and not included.startswith(SYSTEM):
+        return f"{layer} uses the standard library and the system only"
     if included.startswith("fmt/") and layer in torch_layers:
         return "a target that includes LibTorch must not use fmt: the wheel ships another one"
     if included.startswith("fmt/") and path.endswith(".h") and layer in NO_FMT_IN_HEADERS:

@@ -1,7 +1,7 @@
 # Who may depend on whom. lockstep_library() makes an edge that is not in this table a configure error, and
 # `ci/dev check` holds the #include lines against the same table.
 
-set(LOCKSTEP_LAYER_base)
+set(LOCKSTEP_LAYER_base "")
 set(LOCKSTEP_LAYER_history base)
 set(LOCKSTEP_LAYER_verdict base history)
 set(LOCKSTEP_LAYER_os base)
@@ -10,11 +10,11 @@ set(LOCKSTEP_LAYER_protocol base)
 set(LOCKSTEP_LAYER_symbols base history)
 set(LOCKSTEP_LAYER_report base history verdict)
 set(LOCKSTEP_LAYER_checkers base history verdict)
-set(LOCKSTEP_LAYER_mutant_table)  # fixtures/mutants/table.h: the mutants as data, standard library only
+set(LOCKSTEP_LAYER_mutant_table "")  # fixtures/mutants/table.h: the mutants as data, standard library only
 set(LOCKSTEP_LAYER_scenarios base history verdict protocol launch checkers symbols mutant_table)
 set(LOCKSTEP_LAYER_tap history_writer)
-set(LOCKSTEP_LAYER_history_writer)
-set(LOCKSTEP_LAYER_implementations)
+set(LOCKSTEP_LAYER_history_writer "")
+set(LOCKSTEP_LAYER_implementations "")
 set(LOCKSTEP_LAYER_mutants implementations mutant_table)
 set(LOCKSTEP_LAYER_rank_host base protocol history implementations mutants tap)
 set(LOCKSTEP_LAYER_cli base history verdict os launch protocol symbols report checkers scenarios)
@@ -42,6 +42,9 @@ function(lockstep_library)
   foreach(target IN LISTS ARG_LINK ARG_PUBLIC_LINK)
     if(target MATCHES "^LibTorch" AND NOT ARG_NAME IN_LIST LOCKSTEP_TORCH_LAYERS)
       message(FATAL_ERROR "lockstep_library: ${ARG_NAME} must not see LibTorch (ci/layers.cmake)")
+    endif()
+    if(target MATCHES "^fmt::" AND ARG_NAME IN_LIST LOCKSTEP_TORCH_LAYERS)
+      message(FATAL_ERROR "lockstep_library: ${ARG_NAME} must not use fmt: the PyTorch wheel ships another one")
     endif()
   endforeach()
   set(target lockstep_${ARG_NAME})
