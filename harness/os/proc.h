@@ -1,0 +1,61 @@
+// Readers of /proc. A process may end between two reads, so everything may be absent.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::os {
+
+/// With pid and start time (clock ticks since boot), a process is meant and not its successor under that pid.
+struct ProcessId {
+  std::int32_t pid{};
+  std::uint64_t start_ticks{};
+  friend auto operator<=>(const ProcessId&, const ProcessId&) = default;
+};
+
+/// What /proc/PID/stat says.
+struct ProcessStat {
+  ProcessId id{};
+  std::int32_t parent{};
+  std::int32_t group{};
+  std::int32_t session{};
+  char state{};  ///< R S D T t Z X
+  std::string name{};  ///< At most 15 bytes.
+  [[nodiscard]] bool zombie() const { return state == 'Z' || state == 'X'; }
+};
+
+struct ThreadStat {
+  std::int32_t tid{};
+  char state{};
+  std::string wchan{};  ///< Where it sleeps in the kernel; empty where hidden or running.
+  std::uint64_t context_switches{};  ///< Voluntary and not.
+  std::uint64_t cpu_ns{};
+};
+
+std::optional<ProcessStat> read_process(std::int32_t pid);
+
+/// Every process of this pid namespace, by ascending pid.
+std::vector<ProcessStat> read_processes();
+
+/// Of `processes`, the descendants of `ancestor` (not itself).
+std::vector<ProcessStat> descendants_of(std::int32_t ancestor, const std::vector<ProcessStat>& processes);
+
+/// All threads, by ascending tid; empty when the process is gone.
+std::vector<ThreadStat> read_threads(std::int32_t pid);
+std::size_t count_threads(std::int32_t pid);
+
+/// Whether its environment at exec had exactly `entry` ("NAME=value"). False also when it cannot be read.
+bool has_environment_entry(std::int32_t pid, std::string_view entry);
+
+/// The thread sleeps in a futex or poll wait, which a ptrace stop restarts unseen. False when not known.
+bool sleeps_in_restartable_wait(std::int32_t pid, std::int32_t tid);
+
+/// An id for a job that no other job has: 32 hex digits.
+std::string unique_id();
+
+}  // namespace lockstep::os
