@@ -53,7 +53,7 @@ def readme_problems(known: set[str]) -> list[str]:
         re.sub(r"[^\w\- ]", "", line.lstrip("#").strip().lower()).replace(" ", "-")
         for line in lines if line.startswith("#")
     }
-    dev = (repository.ROOT / "ci" / "dev").read_text(encoding="utf-8")
+    dev = "".join((repository.ROOT / "ci" / name).read_text(encoding="utf-8") for name in ("dev", "setup.sh"))
     commands = set(re.findall(r"^command_(\w+)\(\)", dev, re.MULTILINE))
     problems = []
 

@@ -1,2 +1,3 @@
-// The PyTorch wheel includes gloo headers and does not ship them. Declarations are enough: nothing is linked from gloo.
+// The PyTorch wheel includes gloo headers and does not ship them. Declarations are enough: nothing
+// is linked from gloo.
 #pragma once

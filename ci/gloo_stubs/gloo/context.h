@@ -1,4 +1,5 @@
-// Stands in for gloo's header, which the PyTorch wheel does not ship. Only ever used through pointers.
+// Stands in for gloo's header, which the PyTorch wheel does not ship. Only ever used through
+// pointers.
 #pragma once
 
 #include <chrono>

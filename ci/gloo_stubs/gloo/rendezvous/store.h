@@ -1,5 +1,6 @@
-// Stands in for gloo's header, which the PyTorch wheel does not ship. ProcessGroupGloo::GlooStore derives from it;
-// nothing of ours may construct one, since the real class has more virtual functions.
+// Stands in for gloo's header, which the PyTorch wheel does not ship. ProcessGroupGloo::GlooStore
+// derives from it; nothing of ours may construct one, since the real class has more virtual
+// functions.
 #pragma once
 
 #include <chrono>
