@@ -56,6 +56,7 @@ struct Collective {
   std::optional<std::uint64_t> returned_ns{};   ///< The call came back (an async one: at once).
   std::optional<std::uint64_t> completed_ns{};  ///< The result is there, or `failed`.
   bool failed{};
+  bool completion_unseen{};  ///< Its completion is never told: an absent one says nothing.
 };
 
 /// A process group as one process sees it.
@@ -69,7 +70,10 @@ struct Group {
   bool seen_from_creation{};         ///< Every collective since the group's creation was seen.
   std::uint64_t issued{}, returned{}, completed{};  ///< Collectives so far, dropped ones included (p2p apart).
   std::vector<std::uint64_t> last_signatures{};     ///< Of the last collectives, oldest first, at most 64.
-  std::vector<std::uint64_t> digests{};             ///< Digest chain: one per 1,024 collectives.
+  /// Digest chain: after each 1,024 collectives a hash of all signatures since the creation, so the first block
+  /// in which two members differ is the first whose digest differs. `site_digests`: the same over call sites.
+  std::vector<std::uint64_t> digests{}, site_digests{};
+  std::uint64_t p2p_issued{}, p2p_returned{}, p2p_completed{};  ///< Point-to-point operations so far.
 };
 
 /// One recorded process: what its tap wrote.
@@ -88,6 +92,11 @@ struct Process {
   std::uint64_t dropped{};  ///< Records known to be lost (ring overwritten, no space).
   bool closed{};            ///< The closing record was found and nothing is missing before it.
   bool damaged{};           ///< Something in the file did not make sense and was left out.
+  std::string boot_id{};    ///< Of the host; monotonic times compare only where it is equal.
+  std::uint64_t pid_namespace{};
+  std::int32_t parent_pid{};
+  std::uint64_t wall_ns{};       ///< Wall clock at opened_ns.
+  std::uint64_t capabilities{};  ///< history::Capability: what the tap could see.
 
   /// "Complete for this group since its creation": absence of a record is absence of a call. Ring overflow does
   /// not end it (counts and digests go on); a gap, damage or a group met late does.

@@ -1,0 +1,303 @@
+#include "harness/history/reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace lockstep::history {
+namespace {
+
+// More than this is not a file of ours. The ring is read piece by piece, the rest is held in memory.
+constexpr std::uint64_t kAreaBytesMax = 64U << 20;
+constexpr std::uint64_t kRingBytesMax = 1U << 30;
+
+template <std::size_t N>
+std::string text_of(const char (&field)[N]) {
+  return std::string(field, strnlen(field, N));
+}
+
+template <class T>
+std::span<std::byte> bytes_of(T& value) {
+  return std::as_writable_bytes(std::span(&value, 1));
+}
+
+/// Area [offset, offset + count * each) lies after the header, is aligned, and is not absurd.
+bool sane_area(std::uint64_t offset, std::uint64_t count, std::uint64_t each,
+               std::uint64_t bytes_max = kAreaBytesMax) {
+  return offset >= sizeof(FileHeader) && offset <= 4 * kAreaBytesMax && offset % 8 == 0 && count <= bytes_max / each;
+}
+
+}  // namespace
+
+ProcessReader::ProcessReader(std::unique_ptr<ByteSource> source, std::string name, std::size_t collectives_max)
+    : source_(std::move(source)), collectives_max_(collectives_max) {
+  process_.file = std::move(name);
+  process_.sites.emplace_back();
+}
+
+Result<bool> ProcessReader::poll(bool final) {
+  FileHeader header{};
+  if (!read_header(header)) {
+    // No magic: not begun yet, or cut off. A known file that loses its header keeps what was read.
+    if (!accepted_)
+      return Error{Error::Kind::kMalformedHistory,
+                   fmt::format("{} is not a history file: {} bytes, no header", process_.file, source_->size()), ""};
+    if (final)
+      damage("the header is gone");
+    return false;
+  }
+  if (!accepted_) {
+    if (auto accepted = accept(header); !accepted)
+      return accepted;
+  }
+  // Groups before the record counter, definitions after it: what is counted is then in the ring, and what
+  // the ring refers to is defined.
+  const Head before = head_;
+  head_.events = read_groups(header.groups_used).events;
+  if (!read_header(header))
+    return false;
+  head_.records = header.next_record;
+  const bool told = take_identity(header);
+  if (!final && !told && head_ == before && absent_.empty())
+    return false;
+  read_definitions(header.definitions_used);
+  read_digests(header.digests_used);
+  const Window window = window_of(header);
+  const std::vector<std::uint64_t> retry = std::exchange(absent_, {});
+  for (const std::uint64_t record : retry) {
+    if (record >= window.begin && record < window.end)
+      read_chunk(window, record, 1, final);
+  }
+  read_slots(window, std::max(next_, window.begin), window.end, final);
+  next_ = std::max(next_, window.end);
+  refresh_open(window);
+  if (window.begin > 0)
+    read_pending(window, final);
+  mark_overlaps();
+  forget_old();
+  const std::uint64_t accounted = process_.collectives.size() + absent_.size() + absent_unlisted_;
+  process_.dropped = header.dropped_records + (next_ > accounted ? next_ - accounted : 0);
+  if (final)
+    conclude(header, window);
+  const bool complete = absent_.empty() && absent_unlisted_ == 0 && !process_.damaged;
+  process_.closed = complete && header.closed == kClosedMagic && header.closed_records == header.next_record;
+  return true;
+}
+
+bool ProcessReader::read_header(FileHeader& header) {
+  return source_->read(0, bytes_of(header)) == sizeof header && header.magic == kFileMagic;
+}
+
+Result<bool> ProcessReader::accept(const FileHeader& header) {
+  if (header.version != kFormatVersion || header.header_bytes != sizeof(FileHeader))
+    return Error{Error::Kind::kMalformedHistory,
+                 fmt::format("{} has format version {}, this lockstep reads version {}", process_.file, header.version,
+                             kFormatVersion),
+                 "read it with the version that wrote it (run.json says which)"};
+  const bool has_areas = header.ring_capacity != 0;
+  if (has_areas && !(sane_area(header.definitions_offset, header.definitions_bytes, 1) &&
+                     sane_area(header.groups_offset, header.groups_capacity, sizeof(GroupEntry)) &&
+                     sane_area(header.digests_offset, header.digests_capacity, sizeof(DigestEntry)) &&
+                     sane_area(header.pending_offset, header.pending_capacity, sizeof(Slot)) &&
+                     sane_area(header.ring_offset, header.ring_capacity, sizeof(Slot), kRingBytesMax)))
+    return Error{Error::Kind::kMalformedHistory, fmt::format("{}: the header's layout makes no sense", process_.file),
+                 ""};
+  layout_ = header;
+  if (!has_areas)
+    layout_.definitions_bytes = layout_.groups_capacity = layout_.digests_capacity = layout_.pending_capacity = 0;
+  process_.host = text_of(header.host);
+  process_.boot_id = text_of(header.boot_id);
+  process_.torch_version = text_of(header.torch_version);
+  process_.pid = header.pid;
+  process_.parent_pid = header.parent_pid;
+  process_.pid_namespace = header.pid_namespace;
+  process_.start_ticks = header.start_ticks;
+  process_.opened_ns = header.monotonic_ns;
+  process_.wall_ns = header.wall_ns;
+  process_.capabilities = header.capabilities;
+  accepted_ = true;
+  return true;
+}
+
+/// What may be told later than the first record. True if it was told just now.
+bool ProcessReader::take_identity(const FileHeader& header) {
+  const bool news = (header.rank >= 0 && process_.rank != Rank{header.rank}) ||
+                    header.world_size != process_.world_size || (header.closed == kClosedMagic) != process_.closed;
+  if (header.rank >= 0)
+    process_.rank = Rank{header.rank};
+  process_.world_size = header.world_size;
+  return news;
+}
+
+/// Which records the ring holds, from counters that may be hostile.
+ProcessReader::Window ProcessReader::window_of(const FileHeader& header) const {
+  const bool wraps = header.ring_final != 0;
+  Window window;
+  window.slots = std::min(wraps ? header.ring_final : header.reserved_slots, layout_.ring_capacity);
+  window.end = wraps ? header.next_record : std::min(header.next_record, window.slots);
+  window.begin = window.end > window.slots ? window.end - window.slots : 0;
+  return window;
+}
+
+void ProcessReader::damage(const std::string& what) {
+  process_.damaged = true;
+  if (missing_.size() < 32)
+    missing_.push_back(fmt::format("{}: {}", process_.file, what));
+}
+
+// --- Definitions, groups, digests ---------------------------------------------------------------------------
+
+void ProcessReader::read_definitions(std::uint64_t used) {
+  used = std::min(used, layout_.definitions_bytes);
+  if (definitions_broken_ || used <= definitions_read_)
+    return;
+  std::vector<std::byte> bytes(std::min(used, source_->size()) - std::min(definitions_read_, source_->size()));
+  bytes.resize(source_->read(layout_.definitions_offset + definitions_read_, bytes));
+  const std::uint64_t wanted = used - definitions_read_;
+  std::size_t at = 0;
+  while (at + sizeof(DefinitionHead) <= bytes.size()) {
+    DefinitionHead head{};
+    std::memcpy(&head, bytes.data() + at, sizeof head);
+    const std::uint64_t length = head.commit & 0xffffffffU;
+    if (head.commit >> 48 != kDefinitionMagic || length < sizeof head || length % 8 != 0 || length > bytes.size() - at)
+      break;
+    const std::span body(bytes.data() + at + sizeof head, length - sizeof head);
+    if (!parse_definition(head, body))
+      break;
+    at += length;
+  }
+  definitions_read_ += at;
+  if (at < wanted) {
+    definitions_broken_ = true;
+    damage(fmt::format("names and call sites end after {} of {} bytes", definitions_read_, used));
+  }
+}
+
+bool ProcessReader::parse_definition(const DefinitionHead& head, std::span<const std::byte> body) {
+  constexpr std::size_t kStringBytesMax = 64U << 20;
+  switch (static_cast<DefinitionKind>(head.commit >> 32 & 0xffff)) {
+    case DefinitionKind::kString:
+      if (head.id != strings_.size() || head.count > body.size() || head.count > 4096)
+        return false;
+      string_bytes_ += head.count;
+      strings_.emplace_back(reinterpret_cast<const char*>(body.data()), head.count);
+      return string_bytes_ <= kStringBytesMax;
+    case DefinitionKind::kSite:
+      return parse_site(head, body) && string_bytes_ <= kStringBytesMax;
+    case DefinitionKind::kGroupRanks: {
+      if (head.id >= layout_.groups_capacity || body.size() / sizeof(std::int32_t) < head.count)
+        return false;
+      if (group_ranks_.size() <= head.id)
+        group_ranks_.resize(head.id + 1);
+      std::vector<Rank>& ranks = group_ranks_[head.id];
+      ranks.resize(head.count);
+      std::memcpy(ranks.data(), body.data(), head.count * sizeof(std::int32_t));
+      // The group's entry may have been read already, if it was written between two of our reads.
+      if (head.id < process_.groups.size() && process_.groups[head.id].ranks.empty())
+        process_.groups[head.id].ranks = ranks;
+      return true;
+    }
+  }
+  return false;
+}
+
+bool ProcessReader::parse_site(const DefinitionHead& head, std::span<const std::byte> body) {
+  if (head.id != process_.sites.size() || head.count > kFramesMax || body.size() < head.count * sizeof(FrameRecord))
+    return false;
+  CallSite site;
+  for (std::uint32_t i = 0; i < head.count; ++i) {
+    FrameRecord record{};
+    std::memcpy(&record, body.data() + i * sizeof record, sizeof record);
+    if (record.module >= strings_.size() || record.function >= strings_.size())
+      return false;
+    // Names are copied into each frame: counted, so that a hostile file cannot multiply them.
+    string_bytes_ += strings_[record.module].size() + strings_[record.function].size();
+    site.frames.push_back(
+        {strings_[record.module], record.offset, "", std::max(record.line, 0), strings_[record.function]});
+  }
+  process_.sites.push_back(std::move(site));
+  return true;
+}
+
+/// Reads the whole table in use: a few entries, whose counters are what a poll looks at.
+Head ProcessReader::read_groups(std::uint64_t used) {
+  const std::uint64_t at = layout_.groups_offset;
+  const std::uint64_t backed = source_->size() > at ? (source_->size() - at) / sizeof(GroupEntry) : 0;
+  const std::uint64_t count = std::min({used, layout_.groups_capacity, backed});
+  std::vector<GroupEntry> entries(count);
+  const std::size_t got = source_->read(at, std::as_writable_bytes(std::span(entries))) / sizeof(GroupEntry);
+  Head head;
+  for (std::size_t i = 0; i < got; ++i) {
+    if (entries[i].commit != i + 1) {
+      if (i >= process_.groups.size()) {
+        damage(fmt::format("group {} was not written in full", i));
+        return head;
+      }
+      continue;  // Keep what an earlier poll saw.
+    }
+    take_group(i, entries[i]);
+    const GroupEntry& entry = entries[i];
+    head.events += entry.issued + entry.returned + entry.completed;
+    head.events += entry.p2p_issued + entry.p2p_returned + entry.p2p_completed;
+  }
+  if (got < std::min(used, layout_.groups_capacity) && !process_.damaged)
+    damage(fmt::format("{} of {} groups are cut off", used - got, used));
+  return head;
+}
+
+void ProcessReader::take_group(std::size_t index, const GroupEntry& entry) {
+  if (index >= process_.groups.size()) {
+    Group group;
+    group.name = text_of(entry.name);
+    group.generation = entry.generation;
+    group.size = entry.size;
+    group.my_rank = entry.my_rank;
+    group.site = entry.site;
+    if ((entry.flags & kRanksKnown) != 0 && entry.rank_count <= kInlineRanks) {
+      for (std::uint32_t i = 0; i < entry.rank_count; ++i)
+        group.ranks.push_back(Rank{entry.ranks[i]});
+    } else if (index < group_ranks_.size()) {
+      group.ranks = group_ranks_[index];
+    }
+    process_.groups.push_back(std::move(group));
+    ordinals_.emplace_back();
+    inside_.emplace_back();
+  }
+  Group& group = process_.groups[index];
+  group.seen_from_creation = (entry.flags & kSeenFromCreation) != 0 && (entry.flags & kMetLate) == 0;
+  group.issued = entry.issued;
+  group.returned = entry.returned;
+  group.completed = entry.completed;
+  group.p2p_issued = entry.p2p_issued;
+  group.p2p_returned = entry.p2p_returned;
+  group.p2p_completed = entry.p2p_completed;
+  group.last_signatures.clear();
+  const std::uint64_t known = std::min<std::uint64_t>(entry.issued, kLastSignatures);
+  for (std::uint64_t seq = entry.issued - known; seq < entry.issued; ++seq)
+    group.last_signatures.push_back(entry.signatures[seq % kLastSignatures]);
+}
+
+void ProcessReader::read_digests(std::uint64_t used) {
+  used = std::min(used, layout_.digests_capacity);
+  const std::uint64_t at = layout_.digests_offset;
+  const std::uint64_t backed = source_->size() > at ? (source_->size() - at) / sizeof(DigestEntry) : 0;
+  if (std::min(used, backed) <= digests_read_)
+    return;
+  std::vector<DigestEntry> entries(std::min(used, backed) - digests_read_);
+  const std::size_t got = source_->read(at + digests_read_ * sizeof(DigestEntry),
+                                        std::as_writable_bytes(std::span(entries))) / sizeof(DigestEntry);
+  for (std::size_t i = 0; i < got; ++i) {
+    const DigestEntry& entry = entries[i];
+    if (entry.commit != digests_read_ + 1)
+      return;  // Being written.
+    ++digests_read_;
+    // In order within a group; after a hole the later blocks say nothing about theirs, so they are left out.
+    if (entry.group < process_.groups.size() && entry.block == process_.groups[entry.group].digests.size()) {
+      process_.groups[entry.group].digests.push_back(entry.signature);
+      process_.groups[entry.group].site_digests.push_back(entry.site);
+    }
+  }
+}
+
+}  // namespace lockstep::history
