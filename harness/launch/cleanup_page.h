@@ -14,7 +14,7 @@ namespace lockstep::launch {
 
 class CleanupPage : public std::enable_shared_from_this<CleanupPage> {
  public:
-  enum class Kind : std::uint32_t { kFree = 0, kReserved, kRemove, kRescue };
+  enum class Kind : std::uint32_t { kFree = 0, kRemove, kRescue, kRun };
 
   static Result<std::shared_ptr<CleanupPage>> create();
   ~CleanupPage();
@@ -39,6 +39,9 @@ class CleanupPage : public std::enable_shared_from_this<CleanupPage> {
 
   /// Errors: kUsage, a path longer than PATH_MAX; kEnvironment, all entries taken.
   Result<Handle> add(Kind kind, const std::string& path, const std::string& destination = "");
+
+  /// The path of a kRun entry, or empty.
+  [[nodiscard]] std::string run_directory() const;
 
   /// Settles every entry; by the guard, after the supervisor's death. Returns what could not be done.
   std::vector<std::string> settle_all();

@@ -36,7 +36,7 @@ class Supervisor {
 
   /// Readable when interrupted() may have become true; for poll(2).
   [[nodiscard]] int interrupt_fd() const { return interrupt_event_.get(); }
-  [[nodiscard]] int guard_fd() const { return guard_pidfd_.get(); }
+  [[nodiscard]] int guard_fd() const { return guard_.pidfd(); }
 
   /// Removes `path` (file or directory) when the handle goes, or when this process dies first.
   Result<CleanupPage::Handle> remove_at_end(const std::string& path);
@@ -44,6 +44,8 @@ class Supervisor {
   /// directory itself is then removed. When the handle goes in time it does nothing: the owner has moved them.
   Result<CleanupPage::Handle> rescue_at_death(const std::string& live_directory,
                                               const std::string& destination);
+  /// Names RUN in the message about this process's death; while the handle lives.
+  Result<CleanupPage::Handle> announce_run(const std::string& run_directory);
 
   /// Processes that may live from case to case (warm parents); not leftovers of a case.
   void keep(const os::ProcessHandle& process);
@@ -53,11 +55,12 @@ class Supervisor {
   [[nodiscard]] os::Family family() const;
 
  private:
-  friend class GuardedStart;
+  friend int run_guarded(const std::function<int(Supervisor&)>& body);
   Supervisor() = default;
+  static Result<std::unique_ptr<Supervisor>> make(std::string job_id, std::shared_ptr<CleanupPage> cleanup);
 
   std::string job_id_{};
-  UniqueFd guard_pidfd_{};
+  os::ProcessHandle guard_{};
   UniqueFd interrupt_event_{};
   bool guard_dead_{};
   std::shared_ptr<CleanupPage> cleanup_{};

@@ -52,9 +52,10 @@ class WarmParent {
 
  private:
   Result<void> start();
-  void end(const std::string& reason);
-  Result<protocol::Json> receive(std::chrono::milliseconds limit, const char* what_for);
-  std::string how_it_died();
+  void end();
+  Error lost(const std::string& what_for);
+  Result<protocol::Json> receive(std::chrono::milliseconds limit, const std::string& what_for);
+  Result<ForkedHost> adopt(std::int32_t pid, UniqueFd conversation) const;
 
   Supervisor& supervisor_;
   WarmOptions options_;

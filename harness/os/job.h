@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -38,6 +37,9 @@ class ProcessHandle {
   /// Sends through the pidfd, after comparing the start time once more. False: gone, or not permitted.
   bool signal(int number) const;
 
+  /// Passes on a signal that was meant for it as well; the receiver sees SI_QUEUE and our pid.
+  bool forward(int number) const;
+
   [[nodiscard]] std::optional<int> last_signal() const { return last_signal_; }
 
  private:
@@ -54,12 +56,9 @@ struct Family {
   std::string marker{};
   /// Never touched, nor what descends from them: they live from case to case.
   std::vector<ProcessId> spared{};
-  /// Seen before and known to be ours.
-  std::vector<ProcessId> known{};
 };
 
-/// The members that exist now, zombies included. A process whose session was opened by a known member belongs
-/// to the job as well.
+/// The members that exist now, zombies included. A process in a session that a member leads is a member too.
 std::vector<ProcessStat> members_of(const Family& family);
 
 struct EndedProcess {
@@ -69,10 +68,16 @@ struct EndedProcess {
   bool gone{};   ///< False: it survived KILL until the deadline (uninterruptible sleep).
 };
 
-/// STOPs every member, looks again until no new one appears, KILLs them all, waits, and reaps those that are
-/// children of this process. Zombies found are only reaped. `before_kill` hears of each member once.
-/// Returns every member that was found.
+struct EndHooks {
+  /// Hears of each living member once, before its first signal.
+  std::function<void(const ProcessStat&)> before_kill{};
+  /// Must reap this zombie, a child of this process. None: its status is dropped.
+  std::function<void(const ProcessStat&)> reap{};
+};
+
+/// STOPs every member, looks again until no new one appears, KILLs them all through their pidfds, waits, and
+/// looks once more. Returns every member that was found, zombies included.
 std::vector<EndedProcess> end_everything(const Family& family, std::chrono::steady_clock::time_point deadline,
-                                         const std::function<void(const ProcessStat&)>& before_kill = {});
+                                         const EndHooks& hooks = {});
 
 }  // namespace lockstep::os

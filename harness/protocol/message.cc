@@ -23,7 +23,7 @@ Result<Json> parse_object(std::string_view line) {
   const auto id = object.find("id");
   if (id == object.end() || !id->is_number_unsigned())
     return host_error("a line without an unsigned \"id\": " + shown(line));
-  return object;
+  return Result<Json>(boost::system::in_place_value, std::move(object));
 }
 
 std::string string_field(const Json& object, const char* name) {

@@ -1,0 +1,83 @@
+#include "harness/launch/interrupts.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
+#include <ctime>
+
+#include "harness/base/check.h"
+#include "harness/os/exit_report.h"
+
+namespace lockstep::launch {
+namespace {
+
+constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};
+constexpr std::int64_t kTwinWindow_ms = 250;
+
+// A signal handler has nowhere else to keep what it knows. Lock-free, so it may touch them.
+std::atomic<int> event_descriptor{-1};
+std::atomic<pid_t> guard_pid{0};
+std::atomic<int> count{0};
+std::atomic<int> first{0};
+// When a signal last came directly [0] and forwarded [1], by signal number; 0: never, or already matched.
+std::array<std::array<std::atomic<std::int64_t>, 2>, 32> last_ms{};
+
+std::int64_t now_ms() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
+
+// A signal to the whole process group reaches us directly and through the guard: one wish, not two.
+bool is_twin(int signal, const siginfo_t& info) {
+  const std::size_t forwarded = info.si_code == SI_QUEUE && info.si_pid == guard_pid ? 1 : 0;
+  auto& times = last_ms[static_cast<std::size_t>(signal)];
+  const std::int64_t now = now_ms();
+  std::atomic<std::int64_t>& other = times[1 - forwarded];
+  if (info.si_code != SI_KERNEL && other != 0 && now - other < kTwinWindow_ms) {
+    other = 0;
+    return true;
+  }
+  times[forwarded] = now;
+  return false;
+}
+
+void on_interrupt(int signal, siginfo_t* info, void*) {
+  const int saved_errno = errno;
+  if (!is_twin(signal, *info)) {
+    if (++count == 1)
+      first = signal;
+    else if (guard_pid != 0)
+      ::_exit(kExitInterrupted);
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t put = ::write(event_descriptor, &one, sizeof one);
+  }
+  errno = saved_errno;
+}
+
+}  // namespace
+
+void take_interrupts(int event_fd, pid_t guard) {
+  event_descriptor = event_fd;
+  guard_pid = guard;
+  struct sigaction action {};
+  action.sa_sigaction = on_interrupt;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  ::sigemptyset(&action.sa_mask);
+  for (const int signal : kSignals)
+    ::sigaddset(&action.sa_mask, signal);
+  for (const int signal : kSignals)
+    LS_CHECK(::sigaction(signal, &action, nullptr) == 0);
+}
+
+void forget_guard() { guard_pid = 0; }
+
+int interrupts_so_far() { return count; }
+
+std::string first_interrupt() { return first == 0 ? "" : os::signal_name(first); }
+
+}  // namespace lockstep::launch

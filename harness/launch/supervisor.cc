@@ -1,0 +1,70 @@
+#include "harness/launch/supervisor.h"
+
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "harness/launch/interrupts.h"
+
+namespace lockstep::launch {
+
+Result<std::unique_ptr<Supervisor>> Supervisor::make(std::string job_id, std::shared_ptr<CleanupPage> cleanup) {
+  std::unique_ptr<Supervisor> supervisor(new Supervisor());
+  supervisor->job_id_ = std::move(job_id);
+  supervisor->cleanup_ = std::move(cleanup);
+  // So that ranks whose intermediate parent exits, and whatever they leave behind, become our children.
+  if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
+    return Error{Error::Kind::kEnvironment, std::string("cannot become a subreaper: ") + std::strerror(errno), ""};
+  ::setenv(kJobMarker, supervisor->job_id_.c_str(), 1);
+  supervisor->interrupt_event_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  return supervisor;
+}
+
+Result<std::unique_ptr<Supervisor>> Supervisor::unguarded() {
+  Result<std::shared_ptr<CleanupPage>> cleanup = CleanupPage::create();
+  if (!cleanup)
+    return cleanup.error();
+  return make(os::unique_id(), std::move(*cleanup));
+}
+
+Supervisor::~Supervisor() = default;
+
+std::string Supervisor::interrupted() {
+  if (guard_ && !guard_dead_ && guard_.ended()) {
+    guard_dead_ = true;
+    forget_guard();
+  }
+  if (guard_dead_)
+    return "the guard was killed";
+  return first_interrupt();
+}
+
+int Supervisor::interrupts() const { return interrupts_so_far(); }
+
+Result<CleanupPage::Handle> Supervisor::remove_at_end(const std::string& path) {
+  return cleanup_->add(CleanupPage::Kind::kRemove, path);
+}
+
+Result<CleanupPage::Handle> Supervisor::rescue_at_death(const std::string& live_directory,
+                                                        const std::string& destination) {
+  return cleanup_->add(CleanupPage::Kind::kRescue, live_directory, destination);
+}
+
+Result<CleanupPage::Handle> Supervisor::announce_run(const std::string& run_directory) {
+  return cleanup_->add(CleanupPage::Kind::kRun, run_directory);
+}
+
+void Supervisor::keep(const os::ProcessHandle& process) { kept_.push_back(process.id()); }
+
+void Supervisor::release(const os::ProcessHandle& process) { std::erase(kept_, process.id()); }
+
+os::Family Supervisor::family() const {
+  return {.ancestor = ::getpid(), .marker = std::string(kJobMarker) + "=" + job_id_, .spared = kept_};
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,66 @@
+#include "harness/os/exit_report.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "harness/os/poll_until.h"
+
+namespace lockstep::os {
+namespace {
+
+// Debian 12's glibc knows it; older headers do not.
+constexpr auto kPidfd = static_cast<idtype_t>(3);
+
+}  // namespace
+
+std::string ExitReport::to_string() const {
+  if (exit_status)
+    return fmt::format("exited {}", *exit_status);
+  if (signal)
+    return fmt::format("was killed by {}{}", signal_name(*signal), core_dumped ? " (core dumped)" : "");
+  return "ended, status unknown";
+}
+
+std::string signal_name(int signal) {
+  const char* name = ::sigabbrev_np(signal);
+  return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", signal);
+}
+
+ExitReport decode(const siginfo_t& info) {
+  ExitReport report;
+  if (info.si_code == CLD_EXITED)
+    report.exit_status = info.si_status;
+  else if (info.si_code == CLD_KILLED || info.si_code == CLD_DUMPED)
+    report.signal = info.si_status;
+  report.core_dumped = info.si_code == CLD_DUMPED;
+  return report;
+}
+
+Result<std::optional<ExitReport>> reap_if_ended(int pidfd) {
+  siginfo_t info{};
+  while (::waitid(kPidfd, static_cast<id_t>(pidfd), &info, WEXITED | WNOHANG | __WALL) != 0) {
+    if (errno != EINTR) {
+      return Error{Error::Kind::kEnvironment,
+                   fmt::format("cannot wait for a process: {}", std::strerror(errno)), ""};
+    }
+  }
+  if (info.si_pid == 0)
+    return std::optional<ExitReport>();
+  return std::optional<ExitReport>(decode(info));
+}
+
+Result<std::optional<ExitReport>> reap(int pidfd, std::chrono::steady_clock::time_point deadline) {
+  poll_until(pidfd, POLLIN, deadline);
+  return reap_if_ended(pidfd);
+}
+
+bool reap_pid_if_ended(pid_t pid) {
+  siginfo_t info{};
+  return ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | __WALL) == 0 && info.si_pid != 0;
+}
+
+}  // namespace lockstep::os

@@ -1,0 +1,177 @@
+#include "harness/os/job.h"
+
+#include <fmt/format.h>
+#include <sys/pidfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "harness/os/exit_report.h"
+#include "harness/os/poll_until.h"
+
+namespace lockstep::os {
+
+using Clock = std::chrono::steady_clock;
+
+Result<ProcessHandle> ProcessHandle::open(std::int32_t pid) {
+  ProcessHandle handle;
+  handle.pidfd_ = UniqueFd(::pidfd_open(pid, 0));
+  if (!handle.pidfd_) {
+    return Error{Error::Kind::kEnvironment, fmt::format("cannot open process {}: {}", pid, std::strerror(errno)),
+                 ""};
+  }
+  const std::optional<ProcessStat> stat = read_process(pid);
+  // Between the two reads the pid may have been freed and taken anew; then the pidfd's process has ended. A
+  // zombie still holds its pid.
+  if (!stat || (handle.ended() && !stat->zombie()))
+    return Error{Error::Kind::kEnvironment, fmt::format("process {} has ended", pid), ""};
+  handle.id_ = stat->id;
+  return handle;
+}
+
+std::optional<ProcessHandle> ProcessHandle::open(const ProcessId& id) {
+  Result<ProcessHandle> handle = open(id.pid);
+  if (!handle || handle->id() != id)
+    return std::nullopt;
+  return std::move(*handle);
+}
+
+bool ProcessHandle::ended() const { return wait_ended(Clock::time_point::min()); }
+
+bool ProcessHandle::wait_ended(Clock::time_point deadline) const {
+  return poll_until(pidfd_.get(), POLLIN, std::max(deadline, Clock::now()));
+}
+
+bool ProcessHandle::signal(int number) const {
+  const std::optional<ProcessStat> now = read_process(id_.pid);
+  if (!pidfd_ || !now || now->id != id_)
+    return false;
+  if (::pidfd_send_signal(pidfd_.get(), number, nullptr, 0) != 0)
+    return false;
+  last_signal_ = number;
+  return true;
+}
+
+bool ProcessHandle::forward(int number) const {
+  siginfo_t info{};
+  info.si_signo = number;
+  info.si_code = SI_QUEUE;
+  info.si_pid = ::getpid();
+  info.si_uid = ::getuid();
+  return pidfd_ && ::pidfd_send_signal(pidfd_.get(), number, &info, 0) == 0;
+}
+
+std::vector<ProcessStat> members_of(const Family& family) {
+  const std::vector<ProcessStat> all = read_processes();
+  std::set<std::int32_t> spared{::getpid()};
+  for (const ProcessStat& process : all) {
+    if (std::find(family.spared.begin(), family.spared.end(), process.id) == family.spared.end())
+      continue;
+    spared.insert(process.id.pid);
+    for (const ProcessStat& below : descendants_of(process.id.pid, all))
+      spared.insert(below.id.pid);
+  }
+  std::set<std::int32_t> ours;
+  if (family.ancestor > 0) {
+    for (const ProcessStat& process : descendants_of(family.ancestor, all))
+      ours.insert(process.id.pid);
+  }
+  for (const ProcessStat& process : all) {
+    if (!family.marker.empty() && has_environment_entry(process.id.pid, family.marker))
+      ours.insert(process.id.pid);
+  }
+  std::vector<ProcessStat> members;
+  for (const ProcessStat& process : all) {
+    const bool in_session = ours.contains(process.session) && !spared.contains(process.session);
+    if ((ours.contains(process.id.pid) || in_session) && !spared.contains(process.id.pid))
+      members.push_back(process);
+  }
+  return members;
+}
+
+namespace {
+
+// One end_everything(): what was found, and the handles through which it is ended.
+class Ending {
+ public:
+  Ending(const Family& family, const EndHooks& hooks) : family_(family), hooks_(hooks) {}
+
+  std::vector<EndedProcess> run(Clock::time_point deadline) {
+    while (true) {
+      const Round round = look();
+      if (round.nothing_left || Clock::now() >= deadline)
+        break;
+      if (round.something_new)
+        continue;
+      for (const auto& [id, handle] : handles_)
+        handle.signal(SIGKILL);
+      for (const auto& [id, handle] : handles_) {
+        if (!handle.wait_ended(deadline))
+          break;
+      }
+    }
+    std::vector<EndedProcess> ended;
+    for (auto& [id, process] : found_)
+      ended.push_back(std::move(process));
+    return ended;
+  }
+
+ private:
+  struct Round {
+    bool nothing_left{true};
+    bool something_new{};
+  };
+
+  Round look() {
+    Round round;
+    for (auto& [id, process] : found_)
+      process.gone = true;
+    for (const ProcessStat& member : members_of(family_)) {
+      EndedProcess& process =
+          found_.try_emplace(member.id, EndedProcess{member.id, member.name, member.state, true}).first->second;
+      process.gone = member.zombie();
+      if (member.zombie()) {
+        // A zombie of somebody else's becomes ours to reap once that somebody is gone, which it will be.
+        if (member.parent == ::getpid())
+          reap(member);
+        continue;
+      }
+      round.nothing_left = false;
+      if (handles_.contains(member.id))
+        continue;
+      std::optional<ProcessHandle> handle = ProcessHandle::open(member.id);
+      if (!handle)
+        continue;
+      if (hooks_.before_kill)
+        hooks_.before_kill(member);
+      handle->signal(SIGSTOP);
+      handles_.emplace(member.id, std::move(*handle));
+      round.something_new = true;
+    }
+    return round;
+  }
+
+  void reap(const ProcessStat& zombie) const {
+    if (hooks_.reap)
+      hooks_.reap(zombie);
+    else
+      reap_pid_if_ended(zombie.id.pid);
+  }
+
+  const Family& family_;
+  const EndHooks& hooks_;
+  std::map<ProcessId, EndedProcess> found_{};
+  std::map<ProcessId, ProcessHandle> handles_{};
+};
+
+}  // namespace
+
+std::vector<EndedProcess> end_everything(const Family& family, Clock::time_point deadline, const EndHooks& hooks) {
+  return Ending(family, hooks).run(deadline);
+}
+
+}  // namespace lockstep::os

@@ -1,0 +1,194 @@
+#include "harness/os/proc.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <filesystem>
+#include <map>
+
+#include "harness/base/check.h"
+#include "harness/base/unique_fd.h"
+
+namespace lockstep::os {
+namespace {
+
+constexpr std::size_t kFileBytesMax = std::size_t{8} << 20;
+
+// Whole, or empty when it is gone or not permitted. /proc files have no size, so read until the end.
+std::string read_proc_file(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::string text;
+  std::array<char, 4096> chunk{};
+  while (fd && text.size() < kFileBytesMax) {
+    const ssize_t got = ::read(fd.get(), chunk.data(), chunk.size());
+    if (got < 0 && errno == EINTR)
+      continue;
+    if (got <= 0)
+      break;
+    text.append(chunk.data(), static_cast<std::size_t>(got));
+  }
+  return text;
+}
+
+template <class T>
+T to_number(std::string_view text) {
+  T value{};
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+// The fields after the command name, which may itself hold spaces and parentheses.
+std::vector<std::string_view> fields_after_name(std::string_view stat) {
+  std::vector<std::string_view> fields;
+  const std::size_t close = stat.rfind(')');
+  std::size_t at = close == std::string_view::npos ? stat.size() : close + 2;
+  while (at < stat.size()) {
+    const std::size_t end = std::min(stat.find_first_of(" \n", at), stat.size());
+    fields.push_back(stat.substr(at, end - at));
+    at = end + 1;
+  }
+  return fields;
+}
+
+std::vector<std::int32_t> numbered_entries(const std::string& directory) {
+  std::vector<std::int32_t> numbers;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+    const std::int32_t number = to_number<std::int32_t>(at->path().filename().string());
+    if (number > 0)
+      numbers.push_back(number);
+  }
+  std::sort(numbers.begin(), numbers.end());
+  return numbers;
+}
+
+std::uint64_t sum_of_switches(std::string_view status) {
+  std::uint64_t sum = 0;
+  constexpr std::string_view kKey = "ctxt_switches:";  // of "voluntary_..." and "nonvoluntary_..."
+  for (std::size_t at = status.find(kKey); at != std::string_view::npos; at = status.find(kKey, at)) {
+    at += kKey.size();
+    const std::size_t digit = status.find_first_not_of(" \t", at);
+    if (digit != std::string_view::npos)
+      sum += to_number<std::uint64_t>(status.substr(digit));
+  }
+  return sum;
+}
+
+}  // namespace
+
+std::optional<ProcessStat> read_process(std::int32_t pid) {
+  const std::string text = read_proc_file(fmt::format("/proc/{}/stat", pid));
+  const std::vector<std::string_view> fields = fields_after_name(text);
+  constexpr std::size_t kStartTicks = 19;  // field 22 of the line; state, field 3, is our number 0
+  if (fields.size() <= kStartTicks)
+    return std::nullopt;
+  ProcessStat stat;
+  stat.id = {pid, to_number<std::uint64_t>(fields[kStartTicks])};
+  stat.state = fields[0].front();
+  stat.parent = to_number<std::int32_t>(fields[1]);
+  stat.group = to_number<std::int32_t>(fields[2]);
+  stat.session = to_number<std::int32_t>(fields[3]);
+  const std::size_t open = text.find('(');
+  stat.name = text.substr(open + 1, text.rfind(')') - open - 1);
+  return stat;
+}
+
+std::vector<ProcessStat> read_processes() {
+  std::vector<ProcessStat> processes;
+  for (const std::int32_t pid : numbered_entries("/proc")) {
+    if (std::optional<ProcessStat> stat = read_process(pid))
+      processes.push_back(std::move(*stat));
+  }
+  return processes;
+}
+
+std::vector<ProcessStat> descendants_of(std::int32_t ancestor, const std::vector<ProcessStat>& processes) {
+  std::map<std::int32_t, std::int32_t> parent_of;
+  for (const ProcessStat& process : processes)
+    parent_of[process.id.pid] = process.parent;
+  std::vector<ProcessStat> found;
+  for (const ProcessStat& process : processes) {
+    std::int32_t at = process.parent;
+    // A torn picture could hold a loop, so the climb is bounded.
+    for (std::size_t steps = 0; at > 0 && at != ancestor && steps < processes.size(); ++steps) {
+      const auto up = parent_of.find(at);
+      at = up == parent_of.end() ? 0 : up->second;
+    }
+    if (at == ancestor && at > 0)
+      found.push_back(process);
+  }
+  return found;
+}
+
+std::vector<ThreadStat> read_threads(std::int32_t pid) {
+  std::vector<ThreadStat> threads;
+  for (const std::int32_t tid : numbered_entries(fmt::format("/proc/{}/task", pid))) {
+    const std::string base = fmt::format("/proc/{}/task/{}/", pid, tid);
+    const std::string stat = read_proc_file(base + "stat");
+    const std::vector<std::string_view> fields = fields_after_name(stat);
+    if (fields.empty())
+      continue;
+    ThreadStat thread{.tid = tid, .state = fields[0].front()};
+    thread.wchan = read_proc_file(base + "wchan");
+    if (thread.wchan == "0")
+      thread.wchan.clear();
+    thread.context_switches = sum_of_switches(read_proc_file(base + "status"));
+    thread.cpu_ns = to_number<std::uint64_t>(read_proc_file(base + "schedstat"));
+    threads.push_back(std::move(thread));
+  }
+  return threads;
+}
+
+std::size_t count_threads(std::int32_t pid) {
+  return numbered_entries(fmt::format("/proc/{}/task", pid)).size();
+}
+
+bool has_environment_entry(std::int32_t pid, std::string_view entry) {
+  const std::string block = read_proc_file(fmt::format("/proc/{}/environ", pid));
+  for (std::size_t at = 0; at < block.size();) {
+    const std::size_t end = std::min(block.find('\0', at), block.size());
+    if (std::string_view(block).substr(at, end - at) == entry)
+      return true;
+    at = end + 1;
+  }
+  return false;
+}
+
+bool sleeps_in_restartable_wait(std::int32_t pid, std::int32_t tid) {
+  const std::string base = fmt::format("/proc/{}/task/{}/", pid, tid);
+  const std::string stat = read_proc_file(base + "stat");
+  const std::vector<std::string_view> fields = fields_after_name(stat);
+  if (fields.empty() || fields[0] != "S")
+    return false;
+  // "running", or the number of the system call the thread sleeps in.
+  const std::string call = read_proc_file(base + "syscall");
+  if (call.empty() || call.front() < '0' || call.front() > '9')
+    return false;
+  switch (to_number<long>(call)) {
+    case SYS_futex:
+    case SYS_ppoll:
+#ifdef SYS_poll
+    case SYS_poll:
+#endif
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string unique_id() {
+  std::array<unsigned char, 16> bytes{};
+  LS_CHECK(::getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+  std::string id;
+  for (const unsigned char byte : bytes)
+    id += fmt::format("{:02x}", byte);
+  return id;
+}
+
+}  // namespace lockstep::os

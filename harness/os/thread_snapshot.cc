@@ -1,0 +1,142 @@
+#include "harness/os/thread_snapshot.h"
+
+#include <fmt/format.h>
+#include <sys/ptrace.h>
+#include <sys/uio.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <optional>
+
+#include "harness/os/exit_report.h"
+#include "harness/os/proc.h"
+
+namespace lockstep::os {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::size_t kStackBytesMax = std::size_t{1} << 20;
+
+Error ptrace_refused(std::int32_t pid, int error) {
+  if (error == ESRCH)
+    return {Error::Kind::kEnvironment, fmt::format("cannot look at process {}: it has ended", pid), ""};
+  std::ifstream scope_file("/proc/sys/kernel/yama/ptrace_scope");
+  int scope = 0;
+  if (scope_file >> scope; scope > 1) {
+    return {Error::Kind::kEnvironment,
+            fmt::format("cannot attach to {}: ptrace_scope is {}, need 1 or 0", pid, scope),
+            "sysctl kernel.yama.ptrace_scope=1"};
+  }
+  return {Error::Kind::kEnvironment, fmt::format("cannot attach to {}: {}", pid, std::strerror(error)),
+          "in a container add --cap-add=SYS_PTRACE"};
+}
+
+// A ptrace stop of `tid`, without ever reaping: an exit status belongs to whoever reaps the process.
+std::optional<int> stop_status(std::int32_t tid) {
+  siginfo_t info{};
+  if (::waitid(P_PID, static_cast<id_t>(tid), &info, WSTOPPED | WNOHANG | __WALL) != 0 || info.si_pid == 0)
+    return std::nullopt;
+  return info.si_status;
+}
+
+bool wait_for_stop(std::int32_t tid, Clock::time_point deadline, int& status) {
+  while (true) {
+    if (const std::optional<int> stopped = stop_status(tid)) {
+      status = *stopped;
+      return true;
+    }
+    if (Clock::now() >= deadline)
+      return false;
+    // A stop takes microseconds and announces itself only by SIGCHLD, which others may own.
+    const timespec pause{.tv_sec = 0, .tv_nsec = 50'000};
+    ::nanosleep(&pause, nullptr);
+  }
+}
+
+// The rest of the mapping above the stack pointer.
+std::uint64_t end_of_mapping(std::int32_t pid, std::uint64_t address) {
+  std::ifstream maps(fmt::format("/proc/{}/maps", pid));
+  for (std::string line; std::getline(maps, line);) {
+    char* rest = nullptr;
+    const std::uint64_t begin = std::strtoull(line.c_str(), &rest, 16);
+    const std::uint64_t end = std::strtoull(rest + 1, nullptr, 16);
+    if (begin <= address && address < end)
+      return end;
+  }
+  return address;
+}
+
+#if defined(__x86_64__)
+bool read_registers(std::int32_t tid, ThreadSnapshot& snapshot) {
+  user_regs_struct r{};
+  if (::ptrace(PTRACE_GETREGS, tid, nullptr, &r) != 0)
+    return false;
+  snapshot.registers = {r.rax, r.rdx, r.rcx, r.rbx, r.rsi, r.rdi, r.rbp, r.rsp, r.r8,
+                        r.r9,  r.r10, r.r11, r.r12, r.r13, r.r14, r.r15, r.rip};
+  snapshot.stack_begin = r.rsp;
+  return true;
+}
+#else
+#error "the register order of this processor is not known here"
+#endif
+
+void read_stack(ThreadSnapshot& snapshot) {
+  const std::uint64_t end = end_of_mapping(snapshot.pid, snapshot.stack_begin);
+  snapshot.stack.resize(std::min<std::uint64_t>(end - snapshot.stack_begin, kStackBytesMax));
+  const iovec local{.iov_base = snapshot.stack.data(), .iov_len = snapshot.stack.size()};
+  const iovec remote{.iov_base = reinterpret_cast<void*>(snapshot.stack_begin), .iov_len = snapshot.stack.size()};
+  const ssize_t got = ::process_vm_readv(snapshot.pid, &local, 1, &remote, 1, 0);
+  snapshot.stack.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+}
+
+// A stop for a signal must hand the signal on; the stop we asked for has none.
+void detach(std::int32_t pid, std::int32_t tid, int status) {
+  const int event = status >> 8;
+  const long signal = event == 0 ? status & 0x7f : 0;
+  // A thread that was killed meanwhile cannot be detached; unless reaped here, it would keep its process from
+  // being reaped. Its process's first thread is left to the parent.
+  if (::ptrace(PTRACE_DETACH, tid, nullptr, reinterpret_cast<void*>(signal)) != 0 && errno == ESRCH && tid != pid)
+    reap_pid_if_ended(tid);
+}
+
+}  // namespace
+
+ThreadCopier::~ThreadCopier() {
+  for (const Seized& thread : unreleased_)
+    try_release(thread);
+}
+
+bool ThreadCopier::try_release(const Seized& thread) {
+  const std::optional<int> status = stop_status(thread.tid);
+  if (status)
+    detach(thread.pid, thread.tid, *status);
+  return status || !read_process(thread.tid);
+}
+
+Result<ThreadSnapshot> ThreadCopier::copy(std::int32_t pid, std::int32_t tid, Clock::time_point deadline) {
+  std::erase_if(unreleased_, [this](const Seized& thread) { return try_release(thread); });
+  if (::ptrace(PTRACE_SEIZE, tid, nullptr, nullptr) != 0)
+    return ptrace_refused(pid, errno);
+  int status = 0;
+  if (::ptrace(PTRACE_INTERRUPT, tid, nullptr, nullptr) != 0 || !wait_for_stop(tid, deadline, status)) {
+    unreleased_.push_back({pid, tid});
+    return Error{Error::Kind::kTimeout, fmt::format("thread {} of process {} did not stop to be looked at", tid, pid),
+                 ""};
+  }
+  ThreadSnapshot snapshot;
+  snapshot.pid = pid;
+  const bool read = read_registers(tid, snapshot);
+  if (read)
+    read_stack(snapshot);
+  detach(pid, tid, status);
+  if (!read)
+    return ptrace_refused(pid, ESRCH);
+  return snapshot;
+}
+
+}  // namespace lockstep::os
