@@ -1,0 +1,152 @@
+#include "harness/history/journal.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "harness/history/journal_json.h"
+
+namespace lockstep::history {
+namespace {
+
+Json with_rank(std::optional<Rank> rank) {
+  return rank ? Json{{"rank", rank->value}} : Json::object();
+}
+
+template <class T>
+void set(Json& json, const char* key, const std::optional<T>& value) {
+  if (value)
+    json[key] = *value;
+}
+
+}  // namespace
+
+Result<JournalWriter> JournalWriter::create(const std::string& path) {
+  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644));
+  if (!fd)
+    return Error{Error::Kind::kIo, fmt::format("cannot create {}: {}", path, std::strerror(errno)), ""};
+  return JournalWriter(std::move(fd), path);
+}
+
+Result<void> JournalWriter::write_line(const std::string& kind, std::uint64_t at_ns, const std::string& json) {
+  const std::uint64_t number = ++written_;
+  const std::string line = fmt::format(R"({{"n":{},"e":"{}","t":{}{}{})", number, kind, at_ns,
+                                       json.size() > 2 ? "," : "", json.substr(1)) + "\n";
+  ssize_t wrote = -1;
+  do {
+    wrote = ::write(fd_.get(), line.data(), line.size());
+  } while (wrote < 0 && errno == EINTR);
+  if (wrote == static_cast<ssize_t>(line.size())) {
+    bytes_ += line.size();
+    return {};
+  }
+  const int error = wrote < 0 ? errno : ENOSPC;
+  // Half a line would spoil the next one.
+  if (wrote > 0 && ::ftruncate(fd_.get(), static_cast<off_t>(bytes_)) != 0)
+    bytes_ += static_cast<std::uint64_t>(wrote);
+  Error failure{Error::Kind::kIo, fmt::format("cannot write record {} of {}: {}", number, path_, std::strerror(error)),
+                error == ENOSPC ? "free some space, or choose another place with --run-dir" : ""};
+  if (first_error_.empty())
+    first_error_ = failure.what;
+  return failure;
+}
+
+Result<void> JournalWriter::append(const ProcessStart& event) {
+  Json json = with_rank(event.rank);
+  json["role"] = static_cast<int>(event.role);
+  json["pid"] = event.pid;
+  return write_line("process_start", event.at_ns, dump(json));
+}
+
+Result<void> JournalWriter::append(const ProcessEnd& event) {
+  Json json = with_rank(event.rank);
+  json["role"] = static_cast<int>(event.role);
+  json["pid"] = event.pid;
+  set(json, "exit_status", event.exit_status);
+  set(json, "signal", event.signal);
+  set(json, "our_signal", event.our_signal);
+  if (!event.our_reason.empty())
+    json["our_reason"] = event.our_reason;
+  return write_line("process_end", event.at_ns, dump(json));
+}
+
+Result<void> JournalWriter::append(const Acted& event) {
+  Json json = with_rank(event.rank);
+  json["action"] = event.action;
+  json["pid"] = event.pid;
+  json["reason"] = event.reason;
+  return write_line("acted", event.at_ns, dump(json));
+}
+
+Result<void> JournalWriter::append(const StateSample& event) {
+  Json json = with_rank(event.rank);
+  json["pid"] = event.pid;
+  json["head"] = event.head;
+  Json& threads = json["threads"] = Json::array();
+  for (const ThreadState& thread : event.threads)
+    threads.push_back({{"tid", thread.tid}, {"state", std::string(1, thread.state)}, {"wchan", thread.wchan},
+                       {"switches", thread.context_switches}, {"cpu_ns", thread.cpu_ns}});
+  return write_line("state", event.at_ns, dump(json));
+}
+
+Result<void> JournalWriter::append(const StackSample& event) {
+  Json json = with_rank(event.rank);
+  json["pid"] = event.pid;
+  json["tid"] = event.tid;
+  json["frames"] = to_json(event.frames);
+  return write_line("stack", event.at_ns, dump(json));
+}
+
+Result<void> JournalWriter::append(const Request& event) {
+  Json json = with_rank(event.rank);
+  json["role"] = static_cast<int>(event.role);
+  json["id"] = event.id;
+  json["message"] = event.message;
+  if (!event.answered_ns)
+    return write_line("request", event.at_ns, dump(json));
+  json["asked"] = event.at_ns;
+  json["outcome"] = event.outcome;
+  if (!event.text.empty())
+    json["text"] = event.text;
+  if (!event.raised_at.frames.empty())
+    json["raised_at"] = to_json(event.raised_at.frames);
+  return write_line("answer", *event.answered_ns, dump(json));
+}
+
+Result<void> JournalWriter::append(const Observation& event) {
+  Json json = with_rank(event.rank);
+  json["role"] = static_cast<int>(event.role);
+  json["name"] = event.name;
+  json["step"] = event.step;
+  json["phase"] = event.phase;
+  if (!event.variant.empty())
+    json["variant"] = event.variant;
+  json["dtype"] = event.dtype;
+  json["shape"] = event.shape;
+  json["digest"] = event.digest;
+  json["file"] = event.file;
+  if (!event.key.empty())
+    json["key"] = event.key;
+  return write_line("observation", event.at_ns, dump(json));
+}
+
+Result<void> JournalWriter::append(const Mark& event) {
+  return write_line("mark", event.at_ns, dump(Json{{"name", event.name}}));
+}
+
+Result<void> JournalWriter::append(const Note& event) {
+  return write_line("note", event.at_ns, dump(Json{{"text", event.text}}));
+}
+
+Result<void> JournalWriter::close() {
+  const std::uint64_t records = written_;
+  if (auto closed = write_line("closed", 0, fmt::format(R"({{"records":{}}})", records)); !closed)
+    return closed;
+  if (!first_error_.empty())
+    return Error{Error::Kind::kIo, first_error_, ""};
+  return {};
+}
+
+}  // namespace lockstep::history
