@@ -213,7 +213,10 @@ struct Plan {
   std::uint64_t seed{};
   std::map<std::string, std::string> options{};
   std::map<std::string, std::string> contract{};  ///< As declared by the host's `hello`.
+  std::string case_id{};
   std::vector<std::string> expected_marks{};
+  std::vector<std::string> required_checks{};  ///< Checkers that must decide.
+  bool required{true};                         ///< Whether an undecided case counts for the exit status.
   std::map<std::string, std::string> versions{};
   /// Per parameter in registration order: name and numel; what the model has, so that "outside every bucket" is countable.
   std::vector<std::pair<std::string, std::int64_t>> parameters{};
