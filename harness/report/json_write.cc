@@ -1,0 +1,156 @@
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "harness/report/json.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json number_json(double value) {
+  if (std::isnan(value))
+    return "nan";
+  if (std::isinf(value))
+    return value > 0 ? "inf" : "-inf";
+  return value;
+}
+
+/// Durations are measured to the millisecond, not to the digits of a double.
+Json seconds_json(double seconds) { return number_json(std::round(seconds * 1000) / 1000); }
+
+template <class T>
+Json optional_json(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json ranks_json(const RankSet& ranks) {
+  Json list = Json::array();
+  for (const Rank rank : ranks)
+    list.push_back(rank.value);
+  return list;
+}
+
+template <class T, class ToJson>
+Json list_json(const std::vector<T>& values, ToJson to_json) {
+  Json list = Json::array();
+  for (const T& value : values)
+    list.push_back(to_json(value));
+  return list;
+}
+
+Json status_json(const RankStatus& status) {
+  Json end = nullptr;
+  if (status.exited)
+    end = {{"exited", *status.exited}};
+  else if (status.signaled)
+    end = {{"signaled", *status.signaled}};
+  return {{"rank", status.rank.value},
+          {"pid", status.pid},
+          {"host", status.host},
+          {"status", std::move(end)}};
+}
+
+Json check_json(const Verdict& check) {
+  return {{"name", check.name},
+          {"verdict", name_of(check.outcome)},
+          {"reason", check.reason},
+          {"examined", Json(check.examined)}};
+}
+
+Json site_json(const SiteRef& site) {
+  return {{"rank", site.rank.value},
+          {"role", site.role},
+          {"file", site.file},
+          {"line", site.line},
+          {"function", site.function}};
+}
+
+Json finding_json(const Finding& finding, const CaseReport* result) {
+  return {{"code", finding.code},
+          {"also", finding.also},
+          {"severity", name_of(finding.severity)},
+          {"case", result == nullptr ? Json(nullptr) : Json(result->id)},
+          {"headline", finding.headline},
+          {"culprits", ranks_json(finding.culprits)},
+          {"affected", ranks_json(finding.affected)},
+          {"group", finding.group},
+          {"op", finding.op},
+          {"seq", optional_json(finding.seq)},
+          {"step", optional_json(finding.step)},
+          {"names", finding.names},
+          {"sites", list_json(finding.sites, site_json)},
+          {"evidence", finding.evidence},
+          {"cause", {{"text", finding.cause}, {"confidence", name_of(finding.confidence)}}},
+          {"consequences", finding.consequences},
+          {"ruled_out", finding.ruled_out},
+          {"unseen", finding.unseen},
+          {"help", finding.help}};
+}
+
+Json measure_json(const Measure& measure) {
+  return {{"name", measure.name},
+          {"value", number_json(measure.value)},
+          {"tolerance", number_json(measure.tolerance)},
+          {"rule", measure.rule},
+          {"unit", measure.unit},
+          {"power", measure.power ? number_json(*measure.power) : Json(nullptr)}};
+}
+
+Json mutant_json(const MutantResult& mutant) {
+  return {{"name", mutant.name},
+          {"expected", mutant.expected},
+          {"got", mutant.got},
+          {"culprits", ranks_json(mutant.culprits)}};
+}
+
+Json case_json(const CaseReport& result) {
+  return {{"id", result.id},
+          {"scenario", result.scenario},
+          {"implementation", result.implementation},
+          {"subject", result.subject},
+          {"ranks", result.ranks},
+          {"dtype", result.dtype},
+          {"device", result.device},
+          {"seed", result.seed},
+          {"verdict", name_of(result.outcome)},
+          {"reason", result.reason},
+          {"marks", result.marks},
+          {"measures", list_json(result.measures, measure_json)},
+          {"mutants", list_json(result.mutants, mutant_json)},
+          {"wall_s", seconds_json(result.wall_s)}};
+}
+
+Json findings_json(const Report& report) {
+  Json list = Json::array();
+  for (const Finding& finding : report.findings)
+    list.push_back(finding_json(finding, nullptr));
+  for (const CaseReport& result : report.cases) {
+    for (const Finding& finding : result.findings)
+      list.push_back(finding_json(finding, &result));
+  }
+  return list;
+}
+
+}  // namespace
+
+std::string render_json(const Report& report) {
+  Json document = {{"format", "lockstep-report/1"},
+                   {"run", report.run},
+                   {"command", report.command},
+                   {"verdict", name_of(report.outcome)},
+                   {"reason", report.reason},
+                   {"exit", report.exit_status},
+                   {"program_exit", optional_json(report.program_exit)},
+                   {"world_size", optional_json(report.world_size)},
+                   {"wall_s", seconds_json(report.wall_s)},
+                   {"versions", Json(report.versions)},
+                   {"ranks", list_json(report.ranks, status_json)},
+                   {"checks", list_json(report.checks, check_json)},
+                   {"findings", findings_json(report)},
+                   {"cases", list_json(report.cases, case_json)}};
+  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace lockstep
