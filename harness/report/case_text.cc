@@ -17,17 +17,21 @@ using namespace report;
 
 constexpr std::size_t kHeadlinesPerCaseMax = 3;
 
+/// "sum_for_mean LS506", "skip_bucket LS208 by rank 1".
+std::string caught_mutant(const MutantResult& mutant) {
+  const std::string by = mutant.culprits.empty() ? "" : " by " + describe(mutant.culprits);
+  return fmt::format("{} {}{}", mutant.name, mutant.expected, by);
+}
+
 /// Mutants that were caught, on one line; of the others, one line each.
 std::vector<std::string> mutants_text(const std::vector<MutantResult>& mutants) {
   std::vector<std::string> caught, lines;
   for (const MutantResult& mutant : mutants) {
     if (mutant.caught)
-      caught.push_back(fmt::format("{} {}", mutant.name, mutant.expected));
+      caught.push_back(caught_mutant(mutant));
   }
-  if (!mutants.empty())
-    lines.push_back(fmt::format("{} of {} caught{}{}", caught.size(),
-                                count_of(mutants.size(), "mutant"), caught.empty() ? "" : ": ",
-                                fmt::join(caught, ", ")));
+  if (!caught.empty())
+    lines.push_back(fmt::format("caught: {}", fmt::join(caught, ", ")));
   for (const MutantResult& mutant : mutants) {
     if (!mutant.caught)
       lines.push_back("mutant " + missed_mutant(mutant));
