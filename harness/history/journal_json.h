@@ -34,6 +34,10 @@ class Fields {
     if (const Json* at = find(key, &Json::is_number_integer))
       value = at->get<std::int64_t>();
   }
+  void get(const char* key, bool& value) {
+    if (const Json* at = find(key, &Json::is_boolean))
+      value = at->get<bool>();
+  }
   void get(const char* key, std::int32_t& value) {
     std::int64_t wide = value;
     get(key, wide);

@@ -28,6 +28,10 @@ bool sane_area(std::uint64_t offset, std::uint64_t count, std::uint64_t each,
   return offset >= sizeof(FileHeader) && offset <= 4 * kAreaBytesMax && offset % 8 == 0 && count <= bytes_max / each;
 }
 
+std::uint64_t events_of(const GroupEntry& entry) {
+  return entry.issued + entry.returned + entry.completed + entry.p2p_issued + entry.p2p_returned + entry.p2p_completed;
+}
+
 }  // namespace
 
 ProcessReader::ProcessReader(std::unique_ptr<ByteSource> source, std::string name, std::size_t collectives_max)
@@ -54,7 +58,7 @@ Result<bool> ProcessReader::poll(bool final) {
   // Groups before the record counter, definitions after it: what is counted is then in the ring, and what
   // the ring refers to is defined.
   const Head before = head_;
-  head_.events = read_groups(header.groups_used).events;
+  head_.events = read_groups(header.groups_used);
   if (!read_header(header))
     return false;
   head_.records = header.next_record;
@@ -220,30 +224,42 @@ bool ProcessReader::parse_site(const DefinitionHead& head, std::span<const std::
   return true;
 }
 
-/// Reads the whole table in use: a few entries, whose counters are what a poll looks at.
-Head ProcessReader::read_groups(std::uint64_t used) {
+/// The table as far as it is in use: a few entries, whose counters are what a poll looks at.
+std::vector<GroupEntry> ProcessReader::group_entries(std::uint64_t used) {
   const std::uint64_t at = layout_.groups_offset;
   const std::uint64_t backed = source_->size() > at ? (source_->size() - at) / sizeof(GroupEntry) : 0;
-  const std::uint64_t count = std::min({used, layout_.groups_capacity, backed});
-  std::vector<GroupEntry> entries(count);
-  const std::size_t got = source_->read(at, std::as_writable_bytes(std::span(entries))) / sizeof(GroupEntry);
-  Head head;
-  for (std::size_t i = 0; i < got; ++i) {
+  std::vector<GroupEntry> entries(std::min({used, layout_.groups_capacity, backed}));
+  entries.resize(source_->read(at, std::as_writable_bytes(std::span(entries))) / sizeof(GroupEntry));
+  return entries;
+}
+
+Head ProcessReader::read_head() {
+  FileHeader header{};
+  if (!accepted_ || !read_header(header))
+    return head_;
+  Head head{header.next_record, 0};
+  for (const GroupEntry& entry : group_entries(header.groups_used))
+    head.events += events_of(entry);
+  return head;
+}
+
+std::uint64_t ProcessReader::read_groups(std::uint64_t used) {
+  const std::vector<GroupEntry> entries = group_entries(used);
+  std::uint64_t events = 0;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
     if (entries[i].commit != i + 1) {
       if (i >= process_.groups.size()) {
         damage(fmt::format("group {} was not written in full", i));
-        return head;
+        return events;
       }
       continue;  // Keep what an earlier poll saw.
     }
     take_group(i, entries[i]);
-    const GroupEntry& entry = entries[i];
-    head.events += entry.issued + entry.returned + entry.completed;
-    head.events += entry.p2p_issued + entry.p2p_returned + entry.p2p_completed;
+    events += events_of(entries[i]);
   }
-  if (got < std::min(used, layout_.groups_capacity) && !process_.damaged)
-    damage(fmt::format("{} of {} groups are cut off", used - got, used));
-  return head;
+  if (entries.size() < std::min(used, layout_.groups_capacity) && !process_.damaged)
+    damage(fmt::format("{} of {} groups are cut off", used - entries.size(), used));
+  return events;
 }
 
 void ProcessReader::take_group(std::size_t index, const GroupEntry& entry) {

@@ -38,8 +38,10 @@ class ProcessReader {
   /// One sentence for each thing that a final poll could not get. A missing closing record is Process::closed.
   [[nodiscard]] const std::vector<std::string>& missing() const { return missing_; }
   [[nodiscard]] Head head() const { return head_; }
-  /// Moves the result out, after the last poll.
-  Process take() { return std::move(process_); }
+  /// Looks at the counters only, and changes nothing.
+  Head read_head();
+  /// Exchanges the result with `other`, which must come back before the next poll; for who keeps it elsewhere.
+  void swap(Process& other) { std::swap(process_, other); }
 
  private:
   /// Ordinals seen in the ring: whether a gap took one of them. All distinct, so count tells.
@@ -63,7 +65,8 @@ class ProcessReader {
   void read_definitions(std::uint64_t used);
   bool parse_definition(const DefinitionHead& head, std::span<const std::byte> body);
   bool parse_site(const DefinitionHead& head, std::span<const std::byte> body);
-  Head read_groups(std::uint64_t used);
+  std::vector<GroupEntry> group_entries(std::uint64_t used);
+  std::uint64_t read_groups(std::uint64_t used);
   void take_group(std::size_t index, const GroupEntry& entry);
   void read_digests(std::uint64_t used);
   void read_slots(const Window& window, std::uint64_t begin, std::uint64_t end, bool final);

@@ -320,8 +320,9 @@ Result<ProcessFile> read_process(std::unique_ptr<ByteSource> source, const std::
   ProcessReader reader(std::move(source), name);
   if (auto read = reader.poll(true); !read)
     return read.error();
-  std::vector<std::string> missing = reader.missing();
-  return ProcessFile{reader.take(), std::move(missing)};
+  ProcessFile file{{}, reader.missing()};
+  reader.swap(file.process);
+  return file;
 }
 
 }  // namespace lockstep::history
