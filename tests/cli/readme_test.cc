@@ -49,6 +49,15 @@ TEST(Readme, ExitStatusesAreThoseOfTheProgram) {
   EXPECT_EQ(rows("[0-9]+"), expected);
 }
 
+TEST(Readme, ExampleIsWhatTheReportLooksLike) {
+  const std::string readme = text_of(source("README.md"));
+  const std::string golden = text_of(source("tests/golden/report/hang.100.txt"));
+  const std::size_t begin = readme.find("\nerror[") + 1;
+  ASSERT_NE(begin, 0U);
+  const std::string example = readme.substr(begin, readme.find("```", begin) - begin);
+  EXPECT_NE(golden.find("\n" + example), std::string::npos) << example;
+}
+
 TEST(Readme, CodesHaveTheTitlesOfTheCatalogue) {
   for (const auto& [code, title] : rows("LS[0-9]+")) {
     const CatalogueEntry* entry = find_code(code);
@@ -62,8 +71,7 @@ TEST(Readme, CodesAreThoseThatSomethingReports) {
   for (const auto& row : rows("LS[0-9]+"))
     listed.insert(row.first);
   const std::regex literal("\"(LS[0-9]{3})\"");
-  for (const std::string_view folder :
-       {"checkers", "scenarios", "harness/history", "harness/verdict", "harness/launch"}) {
+  for (const std::string_view folder : {"checkers", "scenarios"}) {
     for (const auto& entry : fs::recursive_directory_iterator(source(folder))) {
       const std::string name = entry.path().filename().string();
       if (name.starts_with("catalogue") || (!name.ends_with(".cc") && !name.ends_with(".h")))

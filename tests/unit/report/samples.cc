@@ -49,19 +49,21 @@ Finding absent_rank() {
     finding.sites.push_back({Rank{r}, "peer", "train.cc", 181, "train_step"});
   finding.sites.push_back({Rank{3}, "culprit", "train.cc", 167, "train_step"});
   finding.evidence = {"group dp, 8 ranks",
-                      "rank 0-2,4-7   in     all_reduce dp#1291   33554432 x bfloat16   for 61 s",
-                      "rank 3         after  all_reduce dp#1290   33554432 x bfloat16   for 62 s"};
+                      "rank 0-2,4-7   in     all_reduce dp#1291   33554432 x bfloat16   for 0.7 s",
+                      "rank 3         after  all_reduce dp#1290   33554432 x bfloat16   for 0.9 s"};
   finding.cause =
-      "rank 3 left the plan that its unmutated twin follows: after dp#1290 it waits for its own "
-      "data loader, so it "
-      "cannot join dp#1291";
+      "rank 3 left the plan that its unmutated twin follows: it left out dp#1291 and went on to "
+      "the end of the step, "
+      "where it waits for rank 0";
   finding.confidence = Confidence::kCertain;
   finding.consequences = 12;
   finding.ruled_out = {"a dead rank: 8 of 8 are alive",
                        "different collectives: same op, size and dtype on the 7 ranks inside",
                        "a slow link: no rank is past dp#1291"};
-  finding.unseen = {"GPU kernels: started without CUDA access for the sampler"};
-  finding.help = "look at what rank 3 does after dp#1290 (train.cc:167)";
+  finding.unseen = {"stacks: reading them from outside is not permitted here"};
+  finding.help =
+      "look at what lets rank 3 pass train.cc:167 without the call that the others make at "
+      "train.cc:181";
   return finding;
 }
 
