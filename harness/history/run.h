@@ -213,6 +213,7 @@ struct Plan {
   std::uint64_t seed{};
   std::map<std::string, std::string> options{};
   std::map<std::string, std::string> contract{};  ///< As declared by the host's `hello`.
+  std::vector<std::string> cases{};  ///< Of a suite: ids in the order in which they run.
   std::string case_id{};
   std::vector<std::string> expected_marks{};
   std::vector<std::string> required_checks{};  ///< Checkers that must decide.

@@ -50,6 +50,7 @@ std::string plan_to_json(const Plan& plan, std::uint64_t monotonic_ns, std::uint
                      {"seed", plan.seed},
                      {"options", plan.options},
                      {"contract", plan.contract},
+                     {"cases", plan.cases},
                      {"case_id", plan.case_id},
                      {"expected_marks", plan.expected_marks},
                      {"required_checks", plan.required_checks},
@@ -80,6 +81,7 @@ Result<Plan> plan_from_json(const std::string& text, const std::string& path) {
   get_map(json, "options", plan.options);
   get_map(json, "contract", plan.contract);
   get_map(json, "versions", plan.versions);
+  get_strings(fields, "cases", plan.cases);
   fields.get("case_id", plan.case_id);
   get_strings(fields, "expected_marks", plan.expected_marks);
   get_strings(fields, "required_checks", plan.required_checks);
