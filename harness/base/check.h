@@ -4,10 +4,11 @@
 #include <cstdio>
 #include <cstdlib>
 
-#define LS_CHECK(condition)                                                                        \
-  do {                                                                                             \
-    if (!(condition)) {                                                                            \
-      std::fprintf(stderr, "lockstep bug: %s:%d: %s does not hold\n", __FILE__, __LINE__, #condition); \
-      std::abort();                                                                                \
-    }                                                                                              \
+#define LS_CHECK(condition)                                                               \
+  do {                                                                                    \
+    if (!(condition)) {                                                                   \
+      std::fprintf(stderr, "lockstep bug: %s:%d: %s does not hold\n", __FILE__, __LINE__, \
+                   #condition);                                                           \
+      std::abort();                                                                       \
+    }                                                                                     \
   } while (false)

@@ -1,4 +1,5 @@
-// Errors of the outside world, as values. Our own broken invariants abort (check.h); nothing is thrown.
+// Errors of the outside world, as values. Our own broken invariants abort (check.h); nothing is
+// thrown.
 #pragma once
 
 #include <boost/system/result.hpp>
@@ -19,7 +20,8 @@ struct Error {
 template <class T>
 using Result = boost::system::result<T, Error>;
 
-[[noreturn]] inline void throw_exception_from_error(const Error& error, const boost::source_location&) {
+[[noreturn]] inline void throw_exception_from_error(const Error& error,
+                                                    const boost::source_location&) {
   // Only reached by .value() on an error, which is a bug of ours.
   std::fprintf(stderr, "lockstep bug: unchecked error: %s\n", error.what.c_str());
   std::abort();

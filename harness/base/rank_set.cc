@@ -24,7 +24,9 @@ void RankSet::insert(Rank rank) {
 
 void RankSet::erase(Rank rank) { std::erase(ranks_, rank); }
 
-bool RankSet::contains(Rank rank) const { return std::binary_search(ranks_.begin(), ranks_.end(), rank); }
+bool RankSet::contains(Rank rank) const {
+  return std::binary_search(ranks_.begin(), ranks_.end(), rank);
+}
 
 RankSet RankSet::minus(const RankSet& other) const {
   RankSet left;

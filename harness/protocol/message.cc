@@ -51,8 +51,8 @@ Result<Answer> decode_answer(std::string_view line, std::uint64_t expected_id) {
   Answer answer;
   answer.id = (*object)["id"].get<std::uint64_t>();
   if (answer.id != expected_id) {
-    return host_error("answered id " + std::to_string(answer.id) + " while " + std::to_string(expected_id) +
-                      " was asked");
+    return host_error("answered id " + std::to_string(answer.id) + " while " +
+                      std::to_string(expected_id) + " was asked");
   }
   const std::string outcome = string_field(*object, "outcome");
   if (outcome == "ok")
@@ -78,7 +78,8 @@ Json error_answer(std::uint64_t id, std::string_view outcome, std::string_view t
 
 Result<void> LineBuffer::append(std::string_view bytes, std::vector<std::string>& lines) {
   std::size_t from = 0;
-  for (std::size_t at = bytes.find('\n'); at != std::string_view::npos; at = bytes.find('\n', from)) {
+  for (std::size_t at = bytes.find('\n'); at != std::string_view::npos;
+       at = bytes.find('\n', from)) {
     partial_.append(bytes.substr(from, at - from));
     from = at + 1;
     if (partial_.size() > kLineBytesMax)

@@ -1,39 +1,54 @@
-// The conversation between a scenario and a rank host: one JSON object per line over a socketpair, at most
-// 1 MiB a line. Bulk data and values that may not be finite travel in tensor files (safetensors), written under
-// a temporary name and renamed. stdout and stderr stay the program's own.
+// The conversation between a scenario and a rank host: one JSON object per line over a socketpair,
+// at most 1 MiB a line. Bulk data and values that may not be finite travel in tensor files
+// (safetensors), written under a temporary name and renamed. stdout and stderr stay the program's
+// own.
 //
 //   request   {"id": 7, "message": "step", ...fields}
 //   answer    {"id": 7, "outcome": "ok", ...fields}
 //             {"id": 7, "outcome": "unsupported" | "refused" | "failed", "text": "...",
 //              "raised_at": [{"module","offset"}]}
 //
-// unsupported: the host does not have it. refused: the implementation raised the error that its contract declares
-// for this input (nothing is wrong). failed: an exception that nobody declared.
+// unsupported: the host does not have it. refused: the implementation raised the error that its
+// contract declares for this input (nothing is wrong). failed: an exception that nobody declared.
 //
 // message     request fields                                          answer fields
-// hello       protocol: 1                                             name, version, language, torch, backends[],
+// hello       protocol: 1                                             name, version, language,
+// torch, backends[],
 //                                                                     implementations[], models[]
 // init        rank, world, backend, device, dtype, seed, rendezvous   -
 //             (path of a file in a fresh directory), timeout_s
-// model       name, file (parameter values, or null: from the seed,   parameters[], buffers[]: {name, numel, shape,
-//             different on every rank)                                dtype, tied_to|null, contiguous, requires_grad}
-// wrap        implementation, options{}                               contract{gradient, buffers, uneven}, buckets[][]
-//                                                                     (parameter names, where known)
-// step        step, batch (file: "x", "y"), out (file), sync, grad,   - (out holds "loss" [1], "output",
-//             train, backward, zero_grad, optimize, loss: mean|sum,     "forward_entry/K/buffer/NAME" and
-//             forwards (1, or 2 before the one backward)                "after_forward/K/buffer/NAME", forward K = 0, 1)
-// state       which[] of params grads buffers optimizer; out (file)   - ("param/NAME", "grad/NAME" (absent when none),
-//                                                                       "buffer/NAME", "optimizer/NAME/KEY")
+// model       name, file (parameter values, or null: from the seed,   parameters[], buffers[]:
+// {name, numel, shape,
+//             different on every rank)                                dtype, tied_to|null,
+//             contiguous, requires_grad},
+//                                                                     x[], y[] (shape of one row)
+// wrap        implementation, options{}                               contract{gradient, buffers,
+// uneven}, buckets[][]
+//                                                                     (parameter names, where
+//                                                                     known)
+// step        step, batch (file: "x", "y"), out (file), sync, grad,   - (out holds "loss" [1],
+// "output",
+//             train, backward, zero_grad, optimize, loss: mean|sum, "forward_entry/K/buffer/NAME"
+//             and forwards (1, or 2 before the one backward) "after_forward/K/buffer/NAME", forward
+//             K = 0, 1)
+// state       which[] of params grads buffers optimizer; out (file)   - ("param/NAME", "grad/NAME"
+// (absent when none),
+//                                                                       "buffer/NAME",
+//                                                                       "optimizer/NAME/KEY")
 // eval        batch, out                                              - ("output")
-// fault       kind: raise|exit|kill|sleep, at: now|forward|backward,  - (then, or at the next such moment, it happens)
+// fault       kind: raise|exit|kill|sleep, at: now|forward|backward,  - (then, or at the next such
+// moment, it happens)
 //             status, seconds
-// bye         -                                                       - (then exits 0 within the grace time)
-// reference   out, dtype, forwards[{batch, rows|null, weights[] (one  - (gradients "grad/NAME" of
-//             per row, or one for all), buffers (file|null)}],          sum over rows of weight x row loss, "loss",
-//             train                                                     "after_forward/K/buffer/NAME", "output/K")
+// bye         -                                                       - (then exits 0 within the
+// grace time) reference   out, dtype, forwards[{batch, rows|null, weights[] (one  - (gradients
+// "grad/NAME" of
+//             per row, or one for all), buffers (file|null),            sum over rows of weight x
+//             row loss, "loss", buffers_after (a K: instead, as forward K left them)}],
+//             "after_forward/K/buffer/NAME", "output/K") train
 //
-// Contract words: gradient = mean_of_rank_means | global_sample_mean | sum; buffers = rank0 | local | synchronised;
-// uneven = join | drop | pad | refuse. A forward's rows are evaluated in one call, so batch statistics are theirs.
+// Contract words: gradient = mean_of_rank_means | global_sample_mean | sum; buffers = rank0 | local
+// | synchronised; uneven = join | drop | pad | refuse. A forward's rows are evaluated in one call,
+// so batch statistics are theirs.
 #pragma once
 
 #include <cstdint>
@@ -66,7 +81,8 @@ std::string encode(const Json& object);
 /// Parses one request line on the host's side. Errors: kHost with what was wrong.
 Result<Json> decode_request(std::string_view line);
 
-/// Parses one answer line on the scenario's side; `expected_id` must be repeated. Errors: kHost (LS904).
+/// Parses one answer line on the scenario's side; `expected_id` must be repeated. Errors: kHost
+/// (LS904).
 Result<Answer> decode_answer(std::string_view line, std::uint64_t expected_id);
 
 /// Answers of a host.
@@ -76,7 +92,8 @@ Json error_answer(std::uint64_t id, std::string_view outcome, std::string_view t
 /// Splits a byte stream into lines; a line over kLineBytesMax is an error and ends the stream.
 class LineBuffer {
  public:
-  /// Appends bytes; complete lines (without newline) are moved to `lines`. Errors: kHost, line too long.
+  /// Appends bytes; complete lines (without newline) are moved to `lines`. Errors: kHost, line too
+  /// long.
   Result<void> append(std::string_view bytes, std::vector<std::string>& lines);
   [[nodiscard]] bool has_partial_line() const { return !partial_.empty(); }
 

@@ -39,8 +39,10 @@ struct CaseReport {
   std::vector<std::string> marks{};
   std::vector<Measure> measures{};
   std::vector<MutantResult> mutants{};
-  std::vector<Verdict> checks{};   ///< What each checker said; findings of mutants stay under their case.
-  std::vector<Finding> findings{};  ///< After judge(): one per divergence. Empty for a mutant that was caught.
+  std::vector<Verdict>
+      checks{};  ///< What each checker said; findings of mutants stay under their case.
+  std::vector<Finding>
+      findings{};  ///< After judge(): one per divergence. Empty for a mutant that was caught.
   double wall_s{};
   bool required{true};  ///< An undecided required case gives status 2.
   std::string run_directory{};

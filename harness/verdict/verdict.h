@@ -34,7 +34,7 @@ struct SiteRef {
 
 /// One thing that is wrong. `headline` alone must be enough if only one line can be shown.
 struct Finding {
-  std::string code{};  ///< "LS301": a code of the catalogue.
+  std::string code{};               ///< "LS301": a code of the catalogue.
   std::vector<std::string> also{};  ///< Other codes that describe the same divergence less well.
   Severity severity{Severity::kError};
   std::string headline{};
@@ -49,7 +49,8 @@ struct Finding {
   std::vector<std::string> evidence{};  ///< Measured, one line each.
   std::string cause{};                  ///< Inferred.
   Confidence confidence{Confidence::kUnknown};
-  std::uint64_t consequences{};  ///< Later divergences and ends that follow from this one: counted, not shown.
+  std::uint64_t consequences{};  ///< Later divergences and ends that follow from this one: counted,
+                                 ///< not shown.
   std::vector<std::string> ruled_out{};
   std::vector<std::string> unseen{};
   std::string help{};

@@ -1,0 +1,44 @@
+// The commands of the lockstep program: each takes its parsed options and returns the exit status.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "harness/report/human.h"
+#include "scenarios/suite.h"
+
+namespace lockstep::cli {
+
+enum class Format : std::uint8_t { kHuman, kJson, kJunit, kConcise };
+
+struct Output {
+  Format format{Format::kHuman};
+  ColorChoice color{ColorChoice::kAuto};
+};
+
+struct SuiteCommand {
+  SuiteOptions suite{};
+  std::string run_directory{};  ///< Empty: .lockstep/<id>.
+  bool list{};
+  bool list_mutants{};
+  Output output{};
+};
+
+int run_suite_command(const SuiteCommand& command, const std::vector<std::string>& arguments);
+int run_check_command(const std::string& run_directory, const Output& output);
+int run_explain_command(const std::string& code);
+
+/// "lockstep: WHAT" and the next step, to stderr. Returns the status that goes with its kind.
+int report_error(const Error& error);
+
+/// How text to stdout should look here.
+HumanOptions human_options_here(const Output& output, const std::string& directory);
+
+/// The report in the format asked for.
+std::string render(const Report& report, const Output& output, const HumanOptions& human);
+
+/// report.json and report.txt of a run directory.
+Result<void> save_report(const Report& report, const std::string& directory);
+
+}  // namespace lockstep::cli

@@ -1,0 +1,87 @@
+// lockstep: command line to command.
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "harness/base/version.h"
+#include "harness/cli/commands.h"
+#include "harness/verdict/exit_codes.h"
+
+namespace lockstep::cli {
+namespace {
+
+void add_output(CLI::App& command, Output& output) {
+  const std::map<std::string, Format> formats{{"human", Format::kHuman},
+                                              {"json", Format::kJson},
+                                              {"junit", Format::kJunit},
+                                              {"concise", Format::kConcise}};
+  const std::map<std::string, ColorChoice> colors{{"auto", ColorChoice::kAuto},
+                                                  {"always", ColorChoice::kAlways},
+                                                  {"never", ColorChoice::kNever}};
+  command.add_option("--format", output.format, "human, json, junit or concise")
+      ->transform(CLI::CheckedTransformer(formats).description(""));
+  command.add_option("--color", output.color, "auto, always or never")
+      ->transform(CLI::CheckedTransformer(colors).description(""));
+}
+
+struct Parsed {
+  SuiteCommand suite{};
+  std::string run{};
+  std::string code{};
+  Output check_output{};
+};
+
+void add_suite(CLI::App& app, Parsed& parsed) {
+  CLI::App& suite =
+      *app.add_subcommand("suite", "Run the scenarios over the implementations and judge them");
+  SuiteOptions& options = parsed.suite.suite;
+  suite.add_option("--scenario", options.scenarios, "Only this scenario (repeatable)");
+  suite.add_option("--implementation", options.implementations,
+                   "Only this implementation, mutant/NAME, or mutant for all of them (repeatable)");
+  suite.add_option("-n,--ranks", options.ranks, "Only this world size (repeatable)");
+  suite.add_option("--dtype", options.dtypes, "Only this dtype (repeatable)");
+  suite.add_option("--seed", options.seed, "Of data and of what the mutants strike")
+      ->capture_default_str();
+  suite.add_option("--run-dir", parsed.suite.run_directory,
+                   "Where to write; new or empty (default .lockstep/<id>)");
+  suite.add_flag("--list", parsed.suite.list, "Print the cases and run nothing");
+  suite.add_flag("--mutants", parsed.suite.list_mutants, "Print the mutants and run nothing");
+  add_output(suite, parsed.suite.output);
+}
+
+}  // namespace
+
+int run(int argc, char** argv) {
+  CLI::App app{
+      "lockstep tells when the ranks of a distributed training job break step: which rank, where, "
+      "and why",
+      "lockstep"};
+  app.set_version_flag("--version", std::string("lockstep ") + kVersion);
+  app.require_subcommand(1);
+  Parsed parsed;
+  add_suite(app, parsed);
+  CLI::App& check =
+      *app.add_subcommand("check", "Judge a finished run again, without running anything");
+  check.add_option("RUN", parsed.run, "Its directory")->required();
+  add_output(check, parsed.check_output);
+  CLI::App& explain =
+      *app.add_subcommand("explain", "Say what a code means, its usual causes, what to look at");
+  explain.add_option("CODE", parsed.code, "LS301, or its word")->required();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0)  // --help, --version
+      return app.exit(error, std::cout, std::cerr);
+    std::cerr << "lockstep: " << error.what() << "\n  help: lockstep --help\n";
+    return status_of(ExitCode::kUsage);
+  }
+  if (check.parsed())
+    return run_check_command(parsed.run, parsed.check_output);
+  if (explain.parsed())
+    return run_explain_command(parsed.code);
+  return run_suite_command(parsed.suite, {argv, argv + argc});
+}
+
+}  // namespace lockstep::cli
+
+int main(int argc, char** argv) { return lockstep::cli::run(argc, argv); }

@@ -1,0 +1,79 @@
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "harness/cli/commands.h"
+#include "harness/report/json.h"
+#include "harness/report/junit.h"
+#include "harness/verdict/exit_codes.h"
+
+namespace lockstep::cli {
+namespace {
+
+std::string_view environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string_view() : std::string_view(value);
+}
+
+Result<void> write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.flush();
+  if (!file)
+    return Error{Error::Kind::kIo, fmt::format("cannot write {}", path),
+                 "free some space, or name another --run-dir"};
+  return {};
+}
+
+}  // namespace
+
+int report_error(const Error& error) {
+  fmt::print(stderr, "lockstep: {}\n", error.what);
+  if (!error.help.empty())
+    fmt::print(stderr, "  help: {}\n", error.help);
+  return status_of(error.kind == Error::Kind::kInterrupted ? ExitCode::kInterrupted
+                                                           : ExitCode::kUsage);
+}
+
+HumanOptions human_options_here(const Output& output, const std::string& directory) {
+  Surroundings here;
+  here.terminal = isatty(STDOUT_FILENO) == 1;
+  winsize size{};
+  if (here.terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0)
+    here.columns = size.ws_col;
+  here.no_color = environment("NO_COLOR");
+  here.term = environment("TERM");
+  here.lc_all = environment("LC_ALL");
+  here.lc_ctype = environment("LC_CTYPE");
+  here.lang = environment("LANG");
+  HumanOptions options = human_options(here, output.color);
+  options.directory = directory;
+  return options;
+}
+
+std::string render(const Report& report, const Output& output, const HumanOptions& human) {
+  switch (output.format) {
+    case Format::kHuman:
+      return render_human(report, human);
+    case Format::kJson:
+      return render_json(report);
+    case Format::kJunit:
+      return render_junit(report);
+    case Format::kConcise:
+      return render_concise(report, human);
+  }
+  return {};
+}
+
+Result<void> save_report(const Report& report, const std::string& directory) {
+  if (auto saved = write_file(directory + "/report.json", render_json(report)); !saved)
+    return saved;
+  HumanOptions plain;
+  plain.directory = directory;
+  return write_file(directory + "/report.txt", render_human(report, plain));
+}
+
+}  // namespace lockstep::cli

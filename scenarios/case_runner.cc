@@ -1,0 +1,161 @@
+#include "scenarios/case_runner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "checkers/deadlock.h"
+#include "harness/base/check.h"
+#include "harness/base/clock.h"
+#include "harness/base/version.h"
+#include "harness/history/follower.h"
+#include "harness/history/journal.h"
+#include "harness/symbols/resolver.h"
+#include "scenarios/conversation.h"
+
+namespace lockstep {
+namespace {
+
+launch::WarmOptions warm(const std::string& program, const std::string& log) {
+  launch::WarmOptions options;
+  options.command = {program, "--warm"};
+  options.log_file = log;
+  return options;
+}
+
+Plan plan_of(const Case& cell, const std::string& run_id) {
+  Plan plan;
+  plan.id = run_id;
+  plan.command = {"lockstep",         "suite",
+                  "--seed",           std::to_string(cell.seed),
+                  "--implementation", cell.implementation};
+  plan.world_size = cell.world_size;
+  plan.scenario = cell.scenario;
+  plan.implementation = cell.implementation;
+  plan.dtype = cell.dtype;
+  plan.device = cell.device;
+  plan.mutant = cell.mutant == nullptr ? "" : std::string(cell.mutant->name);
+  plan.seed = cell.seed;
+  plan.options = cell.options;
+  plan.case_id = cell.id;
+  plan.expected_marks = cell.expected_marks;
+  plan.required_checks = cell.required_checks;
+  plan.required = cell.required;
+  plan.versions["lockstep"] = kVersion;
+  return plan;
+}
+
+const Scenario& scenario_of(const Case& cell) {
+  for (const auto& scenario : all_scenarios()) {
+    if (scenario->name() == cell.scenario)
+      return *scenario;
+  }
+  LS_CHECK(false && "a case of a scenario that does not exist");
+}
+
+std::vector<launch::HostSpec> specs_of(const Case& cell, const std::string& live,
+                                       launch::WarmParent& ranks, launch::WarmParent& reference) {
+  std::vector<launch::HostSpec> specs;
+  for (const Rank rank : RankSet::all(cell.world_size)) {
+    specs.push_back({.role = Role::kRank,
+                     .rank = rank,
+                     .warm = &ranks,
+                     .environment = {{"LOCKSTEP_HISTORY_DIR", live}}});
+  }
+  specs.push_back(
+      {.role = Role::kReference, .rank = std::nullopt, .warm = &reference, .environment = {}});
+  return specs;
+}
+
+// Resolves the call sites while the programs are as they were, so that `check` says the same lines
+// later.
+Result<Run> close_and_open(history::RunDirectory& directory) {
+  if (auto closed = directory.close(); !closed)
+    return closed.error();
+  Result<Run> run = history::open_run(directory.path());
+  if (!run)
+    return run;
+  symbols::Resolver resolver;
+  std::vector<Frame> resolved;
+  for (Frame* frame : history::frames_of(*run)) {
+    resolver.resolve(*frame);
+    resolved.push_back(*frame);
+  }
+  if (auto written = history::write_symbols(directory.path(), resolved); !written)
+    return written.error();
+  return run;
+}
+
+}  // namespace
+
+CaseRunner::CaseRunner(launch::Supervisor& supervisor, const SuiteOptions& options,
+                       history::RunDirectory& suite)
+    : supervisor_(supervisor),
+      options_(options),
+      suite_(suite),
+      ranks_(supervisor, warm(options.rank_host, suite.path() + "/logs/warm-rank.log")),
+      reference_(supervisor,
+                 warm(options.reference_host, suite.path() + "/logs/warm-reference.log")) {}
+
+Result<void> CaseRunner::talk(const Case& cell, history::RunDirectory& directory, Plan& plan) {
+  Result<history::JournalWriter> journal = history::JournalWriter::create(directory.journal());
+  if (!journal)
+    return journal.error();
+  const std::filesystem::path scratch = directory.path() + "/scratch";
+  std::error_code failed;
+  std::filesystem::create_directory(scratch, failed);
+  if (failed)
+    return Error{Error::Kind::kIo,
+                 fmt::format("cannot make {}: {}", scratch.string(), failed.message()), ""};
+
+  history::Follower follower(directory.live(), directory.journal(), plan);
+  launch::HostJobOptions job_options;
+  job_options.logs_directory = directory.path() + "/logs";
+  job_options.journal = &*journal;
+  job_options.follower = &follower;
+  job_options.stop_when = [](const Run& live) { return checkers::certain_deadlock(live); };
+  auto job = launch::HostJob::start(supervisor_, job_options,
+                                    specs_of(cell, directory.live(), ranks_, reference_));
+  if (!job)
+    return job.error();
+  Conversation conversation(
+      **job, *journal, plan, cell, {directory.path(), scratch},
+      std::chrono::milliseconds(static_cast<std::int64_t>(options_.request_limit_s * 1000)));
+  std::string ended_early;
+  if (auto done = scenario_of(cell).converse(conversation, cell); !done) {
+    ended_early = done.error().what;
+    // In the history, so that judging it again says the same.
+    (void)journal->append(Acted{.at_ns = now_ns(), .action = "ended-early", .reason = ended_early});
+  }
+  (*job)->end(ended_early.empty() ? "the case is over" : ended_early);
+  std::filesystem::remove_all(scratch, failed);
+  return journal->close();
+}
+
+Result<CaseReport> CaseRunner::run(const Case& cell) {
+  const std::uint64_t begun_ns = now_ns();
+  Result<history::RunDirectory> directory = suite_.create_case(cell.id);
+  if (!directory)
+    return directory.error();
+  Plan plan = plan_of(cell, suite_.id());
+  if (auto written = directory->write_plan(plan); !written)
+    return written.error();
+  auto rescue = supervisor_.rescue_at_death(directory->live(), directory->history());
+  if (!rescue)
+    return rescue.error();
+
+  if (auto talked = talk(cell, *directory, plan); !talked)
+    return talked.error();
+  if (auto written = directory->write_plan(plan); !written)  // With what the hosts declared.
+    return written.error();
+  Result<Run> closed = close_and_open(*directory);
+  if (!closed)
+    return closed.error();
+  CaseReport report = judge_case(cell, *closed);
+  versions_ = plan.versions;
+  report.run_directory = directory->path();
+  report.wall_s = static_cast<double>(now_ns() - begun_ns) / 1e9;
+  return report;
+}
+
+}  // namespace lockstep

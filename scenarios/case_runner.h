@@ -1,0 +1,38 @@
+// One case, from its directory to its report: plan, hosts, conversation, end, and the judgement of
+// the closed run.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "harness/history/run_directory.h"
+#include "harness/launch/host_job.h"
+#include "harness/launch/supervisor.h"
+#include "harness/launch/warm_parent.h"
+#include "scenarios/suite.h"
+
+namespace lockstep {
+
+class CaseRunner {
+ public:
+  CaseRunner(launch::Supervisor& supervisor, const SuiteOptions& options,
+             history::RunDirectory& suite);
+
+  /// Runs one case. Errors: the run directory cannot be written, or the hosts cannot be started.
+  Result<CaseReport> run(const Case& cell);
+
+  /// Of lockstep, and of torch once a host has said it.
+  [[nodiscard]] const std::map<std::string, std::string>& versions() const { return versions_; }
+
+ private:
+  Result<void> talk(const Case& cell, history::RunDirectory& directory, Plan& plan);
+
+  launch::Supervisor& supervisor_;
+  const SuiteOptions& options_;
+  history::RunDirectory& suite_;
+  launch::WarmParent ranks_;
+  launch::WarmParent reference_;
+  std::map<std::string, std::string> versions_;
+};
+
+}  // namespace lockstep

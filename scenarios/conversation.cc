@@ -1,0 +1,289 @@
+#include "scenarios/conversation.h"
+
+#include <fmt/format.h>
+
+#include "harness/base/check.h"
+#include "harness/base/clock.h"
+#include "harness/history/tensor_file.h"
+
+namespace lockstep {
+namespace {
+
+using protocol::Answer;
+using protocol::Json;
+
+Error ended_early(std::string what) { return {Error::Kind::kHost, std::move(what), ""}; }
+
+std::string_view outcome_word(Answer::Outcome outcome) {
+  switch (outcome) {
+    case Answer::Outcome::kOk:
+      return "ok";
+    case Answer::Outcome::kUnsupported:
+      return "unsupported";
+    case Answer::Outcome::kRefused:
+      return "refused";
+    case Answer::Outcome::kFailed:
+      return "failed";
+  }
+  return "failed";
+}
+
+CallSite raised_at(const Json& fields) {
+  CallSite site;
+  const auto frames = fields.find("raised_at");
+  if (frames == fields.end() || !frames->is_array())
+    return site;
+  for (const Json& frame : *frames) {
+    if (frame.is_object() && frame.value("module", Json()).is_string() &&
+        frame.value("offset", Json()).is_number_unsigned())
+      site.frames.push_back({.module = frame["module"], .offset = frame["offset"]});
+  }
+  return site;
+}
+
+// "forward_entry/0/buffer/x" -> phase "forward_entry/0", name "buffer/x".
+bool split_phase(const std::string& key, std::string& phase, std::string& name) {
+  for (const std::string_view prefix : {"forward_entry/", "after_forward/"}) {
+    if (key.compare(0, prefix.size(), prefix) != 0)
+      continue;
+    const std::size_t slash = key.find('/', prefix.size());
+    if (slash == std::string::npos)
+      return false;
+    phase = key.substr(0, slash);
+    name = key.substr(slash + 1);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Conversation::Conversation(launch::HostJob& job, history::JournalWriter& journal, Plan& plan,
+                           const Case& cell, Paths paths, std::chrono::milliseconds request_limit)
+    : job_(job),
+      journal_(journal),
+      plan_(plan),
+      cell_(cell),
+      paths_(std::move(paths)),
+      request_limit_(request_limit) {}
+
+Result<std::size_t> Conversation::send(std::size_t host, Json request) {
+  const launch::Host& to = job_.hosts()[host];
+  request["id"] = ++last_id_;
+  Pending pending;
+  pending.request = {.at_ns = now_ns(),
+                     .role = to.role,
+                     .rank = to.rank,
+                     .id = last_id_,
+                     .message = request["message"].get<std::string>()};
+  if (auto written = journal_.append(pending.request); !written)
+    return written.error();
+  if (auto sent = job_.send(host, protocol::encode(request)); !sent)
+    pending.lost = sent.error().what;
+  pending_[host] = std::move(pending);
+  return host;
+}
+
+void Conversation::lose(std::size_t host, const std::string& why) {
+  const auto at = pending_.find(host);
+  if (at != pending_.end() && !at->second.answer && at->second.lost.empty())
+    at->second.lost = why;
+}
+
+void Conversation::take_line(std::size_t host, const std::string& line) {
+  const auto at = pending_.find(host);
+  Request spoken;
+  spoken.role = job_.hosts()[host].role;
+  spoken.rank = job_.hosts()[host].rank;
+  const bool expected = at != pending_.end() && !at->second.answer && at->second.lost.empty();
+  if (expected)
+    spoken = at->second.request;
+  spoken.answered_ns = now_ns();
+  if (!expected) {
+    spoken.outcome = "protocol";
+    spoken.text = "spoke without being asked";
+  } else if (auto answer = protocol::decode_answer(line, spoken.id); !answer) {
+    spoken.outcome = "protocol";
+    spoken.text = answer.error().what;
+    at->second.lost = spoken.text;
+  } else {
+    spoken.outcome = std::string(outcome_word(answer->outcome));
+    spoken.text = answer->text;
+    spoken.raised_at = raised_at(answer->fields);
+    at->second.answer = std::move(*answer);
+  }
+  (void)journal_.append(spoken);  // A full disk shows when the journal is closed.
+}
+
+Result<void> Conversation::wait_for(const std::vector<std::size_t>& hosts) {
+  const auto deadline = std::chrono::steady_clock::now() + request_limit_;
+  const auto settled = [&] {
+    for (const std::size_t host : hosts) {
+      const Pending& pending = pending_[host];
+      if (!pending.answer && pending.lost.empty())
+        return false;
+    }
+    return true;
+  };
+  while (!settled()) {
+    const launch::Event event = job_.wait(deadline);
+    switch (event.kind) {
+      case launch::Event::Kind::kLine:
+        take_line(event.host, event.text);
+        break;
+      case launch::Event::Kind::kEnded:
+        lose(event.host, "it ended");
+        break;
+      case launch::Event::Kind::kProtocol: {
+        Request spoken = pending_[event.host].request;
+        spoken.answered_ns = now_ns();
+        spoken.outcome = "protocol";
+        spoken.text = event.text;
+        (void)journal_.append(spoken);
+        lose(event.host, event.text);
+        break;
+      }
+      case launch::Event::Kind::kStop:
+        stopped_ = "deadlock";
+        return ended_early(event.text);
+      case launch::Event::Kind::kInterrupted:
+        stopped_ = "interrupted: " + event.text;
+        return Error{Error::Kind::kInterrupted, stopped_, ""};
+      case launch::Event::Kind::kDeadline:
+        stopped_ = "deadline";
+        (void)journal_.append(
+            Acted{.at_ns = now_ns(),
+                  .action = "deadline",
+                  .reason = fmt::format("no answer within {} s", request_limit_.count() / 1000)});
+        return Error{Error::Kind::kTimeout,
+                     fmt::format("no answer within {} s", request_limit_.count() / 1000), ""};
+    }
+  }
+  return {};
+}
+
+Result<Conversation::Answers> Conversation::collect(const std::vector<std::size_t>& hosts) {
+  if (auto waited = wait_for(hosts); !waited)
+    return waited.error();
+  Answers answers;
+  std::string failed;
+  for (const std::size_t host : hosts) {
+    Pending& pending = pending_[host];
+    const launch::Host& from = job_.hosts()[host];
+    const std::string who =
+        from.rank ? fmt::format("rank {}", from.rank->value) : std::string("the reference host");
+    if (!pending.lost.empty() && failed.empty())
+      failed =
+          fmt::format("{} did not answer `{}`: {}", who, pending.request.message, pending.lost);
+    if (!pending.answer)
+      continue;
+    if (pending.answer->outcome == Answer::Outcome::kFailed && failed.empty())
+      failed =
+          fmt::format("{} failed in `{}`: {}", who, pending.request.message, pending.answer->text);
+    answers.push_back(std::move(*pending.answer));
+  }
+  if (!failed.empty())
+    return ended_early(failed);
+  return answers;
+}
+
+Result<Conversation::Answers> Conversation::ask_ranks(const std::function<Json(Rank)>& request) {
+  std::vector<std::size_t> asked;
+  for (std::size_t host = 0; host < job_.hosts().size(); ++host) {
+    const launch::Host& to = job_.hosts()[host];
+    if (to.role != Role::kRank)
+      continue;
+    if (auto sent = send(host, request(*to.rank)); !sent)
+      return sent.error();
+    asked.push_back(host);
+  }
+  return collect(asked);
+}
+
+Result<Answer> Conversation::ask_reference(Json request) {
+  for (std::size_t host = 0; host < job_.hosts().size(); ++host) {
+    if (job_.hosts()[host].role != Role::kReference)
+      continue;
+    if (auto sent = send(host, std::move(request)); !sent)
+      return sent.error();
+    Result<Answers> answers = collect({host});
+    if (!answers)
+      return answers.error();
+    return std::move(answers->front());
+  }
+  LS_CHECK(false && "a case without a reference host asked it");
+}
+
+std::filesystem::path Conversation::tensor_path(const std::string& name) const {
+  return paths_.run / "tensors" / (name + ".safetensors");
+}
+
+Result<void> Conversation::observe(const std::filesystem::path& file, const Observed& what) {
+  auto opened = history::TensorFile::open(file.string());
+  if (!opened)
+    return opened.error();
+  for (const history::TensorEntry& entry : opened->entries()) {
+    Observation seen{.at_ns = now_ns(),
+                     .role = what.role,
+                     .rank = what.rank,
+                     .name = entry.name,
+                     .step = what.step,
+                     .phase = what.phase,
+                     .variant = what.variant,
+                     .dtype = entry.dtype,
+                     .shape = entry.shape,
+                     .digest = entry.digest,
+                     .file = std::filesystem::relative(file, paths_.run).string()};
+    if (split_phase(entry.name, seen.phase, seen.name)) {
+      seen.key = entry.name;
+      if (what.unsynced && seen.phase.compare(0, 13, "forward_entry") == 0)
+        seen.phase.insert(13, "_unsynced");
+    }
+    if (auto written = journal_.append(seen); !written)
+      return written;
+    observations_.push_back(std::move(seen));
+  }
+  return {};
+}
+
+Result<void> Conversation::mark(const std::string& name) {
+  return journal_.append(Mark{.at_ns = now_ns(), .name = name});
+}
+
+Result<void> Conversation::note(const std::string& text) {
+  return journal_.append(Note{.at_ns = now_ns(), .text = text});
+}
+
+Result<void> Conversation::bye() {
+  std::vector<std::size_t> asked;
+  for (std::size_t host = 0; host < job_.hosts().size(); ++host) {
+    if (auto sent = send(host, Json{{"message", "bye"}}); !sent)
+      return sent.error();
+    asked.push_back(host);
+  }
+  if (auto answers = collect(asked); !answers)
+    return answers.error();
+  const auto deadline = std::chrono::steady_clock::now() + request_limit_;
+  const auto alive = [&] {
+    for (const launch::Host& host : job_.hosts()) {
+      if (!host.ended)
+        return true;
+    }
+    return false;
+  };
+  while (alive()) {
+    const launch::Event event = job_.wait(deadline);
+    if (event.kind == launch::Event::Kind::kDeadline ||
+        event.kind == launch::Event::Kind::kInterrupted ||
+        event.kind == launch::Event::Kind::kStop) {
+      stopped_ = event.kind == launch::Event::Kind::kInterrupted ? "interrupted: " + event.text
+                                                                 : "not home";
+      return ended_early("a host did not exit after bye");
+    }
+    if (event.kind == launch::Event::Kind::kLine)
+      take_line(event.host, event.text);
+  }
+  return {};
+}
+
+}  // namespace lockstep

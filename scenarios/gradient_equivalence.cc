@@ -1,0 +1,87 @@
+#include "scenarios/gradient_equivalence.h"
+
+#include "scenarios/steps.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kSteps =
+    3;  // The Reducer rebuilds its buckets at the second forward; the third uses them.
+
+std::vector<std::int64_t> rows_of(const Case& cell) {
+  constexpr std::int64_t kUneven[] = {1, 7, 2, 5, 3};
+  std::vector<std::int64_t> rows;
+  for (std::int32_t rank = 0; rank < cell.world_size; ++rank)
+    rows.push_back(cell.option("rows") == "uneven" ? kUneven[rank % 5] : 4);
+  return rows;
+}
+
+Case cell_of(std::int32_t world, const std::string& dtype,
+             std::map<std::string, std::string> options) {
+  Case cell{.scenario = "gradient-equivalence",
+            .implementation = "ddp",
+            .world_size = world,
+            .dtype = dtype};
+  cell.options = std::move(options);
+  cell.expected_marks = {"buckets-reduced"};
+  cell.required_checks = {"collective-order", "deadlock", "gradient-reference", "process-end",
+                          "replica-equality"};
+  cell.required = dtype == "float64";
+  cell.id = case_id(cell);
+  return cell;
+}
+
+}  // namespace
+
+std::string_view GradientEquivalence::question() const {
+  return "do all ranks hold the gradient that one process would compute?";
+}
+
+std::vector<Case> GradientEquivalence::cells() const {
+  std::vector<Case> cells;
+  for (const std::int32_t world : {2, 3, 5}) {
+    cells.push_back(cell_of(world, "float64", {{"model", "linear_int"}, {"rule", "exact"}}));
+    cells.push_back(cell_of(world, "float64",
+                            {{"model", "mlp"}, {"rows", "uneven"}, {"bucket_cap_bytes", "256"}}));
+    cells.push_back(cell_of(world, "float64",
+                            {{"model", "mlp"}, {"accumulate", "3"}, {"bucket_cap_bytes", "256"}}));
+    cells.push_back(
+        cell_of(world, "float64", {{"model", "mixed"}, {"find_unused_parameters", "on"}}));
+    cells.push_back(cell_of(world, "float32",
+                            {{"model", "mlp"}, {"rows", "uneven"}, {"bucket_cap_bytes", "256"}}));
+  }
+  return cells;
+}
+
+Result<void> GradientEquivalence::converse(Conversation& talk, const Case& cell) const {
+  Result<Training> training = begin(talk, cell.option("model", "mlp"));
+  if (!training)
+    return training.error();
+  for (std::int64_t step = 0; step < kSteps; ++step) {
+    StepPlan plan;
+    plan.step = step;
+    plan.rows = rows_of(cell);
+    plan.micro_batches = std::stoll(cell.option("accumulate", "1"));
+    plan.forwards = std::stoll(cell.option("forwards", "1"));
+    if (cell.option("rule") == "exact") {
+      plan.values = Values::kSmallIntegers;
+      plan.scale = 30;  // Divisible by 2, 3 and 5: division by the world size stays exact.
+      plan.loss = "sum";
+    }
+    if (auto computed = reference_step(talk, *training, plan); !computed)
+      return computed;
+    bool refused = false;
+    if (auto trained = train_step(talk, *training, plan, &refused); !trained)
+      return trained;
+    if (refused) {
+      if (auto marked = talk.mark("refused"); !marked)
+        return marked;
+      return finish(talk);
+    }
+  }
+  if (auto marked = talk.mark("buckets-reduced"); !marked)
+    return marked;
+  return finish(talk);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,62 @@
+#include "scenarios/scenario.h"
+
+#include <algorithm>
+
+#include "scenarios/batches.h"
+#include "scenarios/buffer_broadcast.h"
+#include "scenarios/gradient_equivalence.h"
+
+namespace lockstep {
+
+const std::vector<std::unique_ptr<Scenario>>& all_scenarios() {
+  static const auto scenarios = [] {
+    std::vector<std::unique_ptr<Scenario>> all;
+    all.push_back(std::make_unique<GradientEquivalence>());
+    all.push_back(std::make_unique<BufferBroadcast>());
+    return all;
+  }();
+  return scenarios;
+}
+
+std::string case_id(const Case& cell) {
+  std::string id = cell.scenario + "/" + cell.implementation + "/w" +
+                   std::to_string(cell.world_size) + "/" + cell.dtype;
+  std::string options;
+  for (const auto& [name, value] : cell.options) {
+    const bool drawn =
+        cell.mutant != nullptr && (name == "rank" || name == "step" || name == "bucket");
+    if (!drawn)  // A case keeps its name whatever the seed.
+      options += (options.empty() ? "" : ",") + name + "=" + value;
+  }
+  return options.empty() ? id : id + "/" + options;
+}
+
+std::vector<Case> mutant_cases(const Scenario& scenario, std::uint64_t seed) {
+  std::vector<Case> cases;
+  for (const mutants::Mutant& mutant : mutants::kTable) {
+    if (mutant.scenario != scenario.name())
+      continue;
+    Case cell{.scenario = std::string(mutant.scenario),
+              .implementation = "mutant/" + std::string(mutant.name),
+              .world_size = mutant.world_size};
+    cell.seed = seed;
+    cell.mutant = &mutant;
+    for (const mutants::Option& option : mutant.options) {
+      if (!option.name.empty())
+        cell.options.emplace(option.name, option.value);
+    }
+    Draw draw(mix_seed({seed, std::hash<std::string_view>{}(mutant.name)}));
+    const auto world = static_cast<std::int64_t>(mutant.world_size);
+    if (mutant.draws_rank)
+      cell.options["rank"] = std::to_string(draw.integer(0, world - 1));
+    if (mutant.draws_step)
+      cell.options["step"] = std::to_string(draw.integer(0, 1));
+    if (mutant.draws_bucket)
+      cell.options["bucket"] = std::to_string(draw.integer(0, 3));
+    cell.id = case_id(cell);
+    cases.push_back(std::move(cell));
+  }
+  return cases;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,64 @@
+// A scenario asks one question of an implementation: it is a conversation with rank hosts, and its
+// cells say where the question is asked. It never sees torch; what was wrong is for the checkers to
+// say.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fixtures/mutants/table.h"
+#include "harness/base/error.h"
+
+namespace lockstep {
+
+class Conversation;
+
+/// One cell: a scenario, an implementation (or a mutant of it), a world size, a dtype and options.
+struct Case {
+  std::string id{};  ///< "buffer-broadcast/ddp/w3/float64/broadcast=on".
+  std::string scenario{};
+  std::string implementation{};
+  std::int32_t world_size{};
+  std::string dtype{"float64"};
+  std::string device{"cpu"};
+  std::uint64_t seed{1};
+  std::map<std::string, std::string> options{};
+  std::vector<std::string> expected_marks{};   ///< What must really have happened.
+  std::vector<std::string> required_checks{};  ///< Checkers that must decide.
+  bool required{true};                         ///< Undecided counts for the exit status.
+  const mutants::Mutant* mutant{};             ///< Null for the implementation itself.
+
+  [[nodiscard]] std::string option(const std::string& name,
+                                   const std::string& otherwise = "") const {
+    const auto at = options.find(name);
+    return at == options.end() ? otherwise : at->second;
+  }
+};
+
+class Scenario {
+ public:
+  virtual ~Scenario() = default;
+  [[nodiscard]] virtual std::string_view name() const = 0;
+  [[nodiscard]] virtual std::string_view question() const = 0;
+  /// Every cell of the unmutated implementations.
+  [[nodiscard]] virtual std::vector<Case> cells() const = 0;
+  /// Talks until the question is answered. An error means that it ended early; the history says
+  /// why.
+  [[nodiscard]] virtual Result<void> converse(Conversation& conversation,
+                                              const Case& cell) const = 0;
+};
+
+/// All scenarios, in the order in which they run.
+const std::vector<std::unique_ptr<Scenario>>& all_scenarios();
+
+/// "scenario/implementation/wN/dtype/key=value,..." from the parts of `cell`.
+std::string case_id(const Case& cell);
+
+/// The designated cell of every mutant of `scenario`, rank, step and bucket drawn from `seed`.
+std::vector<Case> mutant_cases(const Scenario& scenario, std::uint64_t seed);
+
+}  // namespace lockstep

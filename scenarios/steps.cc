@@ -1,0 +1,351 @@
+#include "scenarios/steps.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "harness/history/tensor_file.h"
+
+namespace lockstep {
+namespace {
+
+using protocol::Json;
+namespace fs = std::filesystem;
+
+std::string file_dtype(const std::string& dtype) {
+  if (dtype == "float32")
+    return "F32";
+  if (dtype == "bfloat16")
+    return "BF16";
+  return "F64";
+}
+
+Result<std::vector<std::int64_t>> shape_of(const Json& fields, const char* name) {
+  const auto at = fields.find(name);
+  if (at == fields.end() || !at->is_array())
+    return Error{Error::Kind::kHost,
+                 fmt::format("the answer to `model` has no \"{}\" (shape of a row)", name), ""};
+  std::vector<std::int64_t> shape;
+  for (const Json& extent : *at) {
+    if (!extent.is_number_integer())
+      return Error{Error::Kind::kHost, fmt::format("\"{}\" is not a list of integers", name), ""};
+    shape.push_back(extent.get<std::int64_t>());
+  }
+  return shape;
+}
+
+// Booleans and integers of the cell's options travel as what they are.
+Json wrap_options(const Case& cell) {
+  Json options = Json::object();
+  for (const auto& [name, value] : cell.options) {
+    if (value == "on" || value == "off")
+      options[name] = value == "on";
+    else if (!value.empty() && value.find_first_not_of("0123456789") == std::string::npos)
+      options[name] = std::stoull(value);
+    else
+      options[name] = value;
+  }
+  return options;
+}
+
+Result<void> observe_state(Conversation& talk, Training& training, std::int64_t step,
+                           const std::string& phase, const Json& which) {
+  const auto path = [&](Rank rank) {
+    return talk.tensor_path(fmt::format("s{}-{}-rank{}", step, phase, rank.value));
+  };
+  const auto answers = talk.ask_ranks([&](Rank rank) {
+    return Json{{"message", "state"}, {"which", which}, {"out", path(rank).string()}};
+  });
+  if (!answers)
+    return answers.error();
+  training.state.clear();
+  for (const Rank rank : RankSet::all(talk.world_size())) {
+    training.state.push_back(path(rank));
+    if (auto seen = talk.observe(path(rank), {.rank = rank, .step = step, .phase = phase}); !seen)
+      return seen;
+  }
+  return {};
+}
+
+void remember_model(Conversation& talk, const Json& fields) {
+  const auto parameters = fields.find("parameters");
+  if (parameters == fields.end() || !parameters->is_array())
+    return;
+  for (const Json& parameter : *parameters) {
+    if (parameter.is_object() && parameter.value("requires_grad", true) &&
+        parameter.value("tied_to", Json()).is_null())
+      talk.plan().parameters.emplace_back(parameter.value("name", ""),
+                                          parameter.value("numel", std::int64_t{0}));
+  }
+}
+
+fs::path batch_path(const Conversation& talk, const StepPlan& plan, Rank rank, std::int64_t micro) {
+  return talk.tensor_path(fmt::format("s{}-batch{}-rank{}", plan.step, micro, rank.value));
+}
+
+Result<void> write_batch(const Conversation& talk, const Training& training, const StepPlan& plan,
+                         Rank rank, std::int64_t micro) {
+  const auto r = static_cast<std::size_t>(rank.value);
+  Batch batch = draw_batch(
+      training.shape, plan.rows[r], plan.values, plan.scale,
+      mix_seed({talk.cell().seed, static_cast<std::uint64_t>(plan.step),
+                static_cast<std::uint64_t>(rank.value), static_cast<std::uint64_t>(micro)}));
+  if (!plan.x.empty())
+    batch.x = plan.x[r];
+  const auto with_rows = [&](std::vector<std::int64_t> shape) {
+    shape.insert(shape.begin(), batch.rows);
+    return shape;
+  };
+  const std::string dtype = file_dtype(talk.cell().dtype);
+  return history::write_tensors(
+      batch_path(talk, plan, rank, micro).string(),
+      {history::make_tensor("x", dtype, with_rows(training.shape.x), batch.x),
+       history::make_tensor("y", dtype, with_rows(training.shape.y), batch.y)});
+}
+
+// One variant of the weighted sum: the weight of a row of rank r, and the order of its rows.
+struct Weighing {
+  std::string variant{};
+  std::vector<double> weight{};  ///< By rank, of each of its rows.
+  std::string dtype{"float64"};
+  std::optional<Rank> only_for{};
+  std::uint64_t permutation{};  ///< Non-zero: rows in an order drawn from it.
+};
+
+Json row_order(std::int64_t rows, std::uint64_t permutation) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(rows));
+  std::iota(order.begin(), order.end(), 0);
+  Draw draw(permutation);
+  for (std::size_t i = order.size(); i > 1; --i)
+    std::swap(order[i - 1],
+              order[static_cast<std::size_t>(draw.integer(0, static_cast<std::int64_t>(i) - 1))]);
+  return order;
+}
+
+Json forwards_of(const Conversation& talk, const Training& training, const StepPlan& plan,
+                 const Weighing& how) {
+  Json forwards = Json::array();
+  const bool from_rank0 =
+      training.contract.count("buffers") && training.contract.at("buffers") == "rank0";
+  for (std::int64_t forward = 0; forward < plan.forwards; ++forward) {
+    for (const Rank rank : RankSet::all(talk.world_size())) {
+      const auto r = static_cast<std::size_t>(rank.value);
+      const std::size_t buffers = from_rank0 && !plan.buffers_unsynced ? 0 : r;
+      for (std::int64_t micro = 0; micro < plan.micro_batches; ++micro) {
+        Json one{{"batch", batch_path(talk, plan, rank, micro).string()},
+                 {"rows", how.permutation ? row_order(plan.rows[r], how.permutation + r) : Json()},
+                 {"weights", {how.weight[r]}},
+                 {"buffers", training.state[buffers].string()}};
+        // A later forward begins with the buffers that an earlier one left: rank 0's, or the rank's
+        // own.
+        if (forward > 0)
+          one["buffers_after"] =
+              (forward - 1) * talk.world_size() + static_cast<std::int64_t>(buffers);
+        forwards.push_back(std::move(one));
+      }
+    }
+  }
+  return forwards;
+}
+
+std::vector<Weighing> weighings(const Conversation& talk, const StepPlan& plan) {
+  const auto world = static_cast<double>(talk.world_size());
+  std::vector<double> right;
+  double total_rows = 0;
+  for (const std::int64_t rows : plan.rows) {
+    right.push_back((plan.loss == "sum" ? 1.0 : 1.0 / static_cast<double>(rows)) / world);
+    total_rows += static_cast<double>(rows);
+  }
+  const auto scaled = [&](double factor) {
+    std::vector<double> weights = right;
+    for (double& weight : weights)
+      weight *= factor;
+    return weights;
+  };
+  std::vector<Weighing> all{
+      {.variant = "", .weight = right},
+      {.variant = "sum", .weight = scaled(world)},
+      {.variant = "divisor_w_minus_1", .weight = scaled(world / (world - 1))}};
+  Weighing dropped{.variant = "dropped_rank", .weight = right};
+  dropped.weight.back() = 0.0;
+  all.push_back(dropped);
+  if (plan.loss == "mean" && std::adjacent_find(plan.rows.begin(), plan.rows.end(),
+                                                std::not_equal_to<>()) != plan.rows.end())
+    all.push_back({.variant = "global_sample_mean",
+                   .weight = std::vector<double>(plan.rows.size(), 1.0 / total_rows)});
+  for (std::size_t r = 0; r < plan.rows.size(); ++r) {
+    Weighing local{.variant = "local",
+                   .weight = std::vector<double>(plan.rows.size(), 0.0),
+                   .only_for = Rank{static_cast<std::int32_t>(r)}};
+    local.weight[r] = right[r] * world;
+    all.push_back(local);
+  }
+  if (talk.cell().dtype != "float64") {
+    for (std::uint64_t p = 0; p < 4; ++p)
+      all.push_back({.variant = fmt::format("x1/{}", p),
+                     .weight = right,
+                     .dtype = talk.cell().dtype,
+                     .permutation = p * 1000});
+  }
+  return all;
+}
+
+Json step_request(const Conversation& talk, const StepPlan& plan, Rank rank, std::int64_t micro,
+                  const fs::path& out) {
+  const bool last = micro + 1 == plan.micro_batches;
+  return {{"message", "step"},
+          {"step", plan.step},
+          {"batch", batch_path(talk, plan, rank, micro).string()},
+          {"out", out.string()},
+          {"sync", plan.sync && last},
+          {"grad", plan.grad},
+          {"train", true},
+          {"backward", plan.grad},
+          {"zero_grad", micro == 0},
+          {"optimize", plan.optimize && plan.grad && last},
+          {"loss", plan.loss},
+          {"forwards", plan.forwards}};
+}
+
+}  // namespace
+
+Result<Training> begin(Conversation& talk, const std::string& model) {
+  const Case& cell = talk.cell();
+  Training training;
+  training.model = model;
+  const auto init = [&](std::int32_t rank, std::int32_t world, const char* rendezvous) {
+    return Json{{"message", "init"},
+                {"rank", rank},
+                {"world", world},
+                {"backend", "gloo"},
+                {"device", cell.device},
+                {"dtype", cell.dtype},
+                {"seed", cell.seed},
+                {"timeout_s", 0},
+                {"rendezvous", (talk.paths().scratch / rendezvous).string()}};
+  };
+  const auto hello = Json{{"message", "hello"}, {"protocol", protocol::kVersion}};
+  const auto introduced = talk.ask_ranks([&](Rank) { return hello; });
+  if (!introduced)
+    return introduced.error();
+  talk.plan().versions["torch"] = introduced->front().fields.value("torch", "unknown");
+  talk.plan().versions["backend"] = "gloo";
+  if (auto answers = talk.ask_ranks(
+          [&](Rank rank) { return init(rank.value, cell.world_size, "rendezvous"); });
+      !answers)
+    return answers.error();
+  const auto models = talk.ask_ranks([&](Rank) {
+    return Json{{"message", "model"}, {"name", model}, {"file", nullptr}};
+  });
+  if (!models)
+    return models.error();
+  remember_model(talk, models->front().fields);
+  auto x = shape_of(models->front().fields, "x");
+  auto y = shape_of(models->front().fields, "y");
+  if (!x || !y)
+    return x ? y.error() : x.error();
+  training.shape = {*x, *y};
+  if (auto seen = observe_state(talk, training, 0, "before", {"params", "buffers"}); !seen)
+    return seen.error();
+  const fs::path authority =
+      training.state.front();  // Rank 0's values are everybody's after wrapping.
+
+  const auto wrapped = talk.ask_ranks([&](Rank) {
+    return Json{{"message", "wrap"},
+                {"implementation", cell.implementation},
+                {"options", wrap_options(cell)}};
+  });
+  if (!wrapped)
+    return wrapped.error();
+  const Json contract = wrapped->front().fields.value("contract", Json::object());
+  for (const auto& [name, value] : contract.items()) {
+    if (value.is_string())
+      training.contract[name] = value.get<std::string>();
+  }
+  talk.plan().contract = training.contract;
+  if (auto seen = observe_state(talk, training, 0, "initial", {"params", "buffers"}); !seen)
+    return seen.error();
+
+  Json reference_init = init(0, 1, "reference");
+  reference_init["dtype"] = "float64";
+  for (const Json& request :
+       {hello, reference_init,
+        Json{{"message", "model"}, {"name", model}, {"file", authority.string()}}}) {
+    if (auto answer = talk.ask_reference(request); !answer)
+      return answer.error();
+  }
+  return training;
+}
+
+Result<void> reference_step(Conversation& talk, const Training& training, const StepPlan& plan) {
+  for (const Rank rank : RankSet::all(talk.world_size())) {
+    for (std::int64_t micro = 0; micro < plan.micro_batches; ++micro) {
+      if (auto written = write_batch(talk, training, plan, rank, micro); !written)
+        return written;
+    }
+  }
+  // Every step starts from the state that rank 0 has then: one step is compared, not a long free
+  // run.
+  if (auto loaded = talk.ask_reference({{"message", "model"},
+                                        {"name", training.model},
+                                        {"file", training.state.front().string()}});
+      !loaded)
+    return loaded.error();
+  int number = 0;
+  for (const Weighing& how : weighings(talk, plan)) {
+    const fs::path out = talk.tensor_path(fmt::format("s{}-reference{}", plan.step, number++));
+    auto answer = talk.ask_reference({{"message", "reference"},
+                                      {"out", out.string()},
+                                      {"dtype", how.dtype},
+                                      {"train", true},
+                                      {"forwards", forwards_of(talk, training, plan, how)}});
+    if (!answer)
+      return answer.error();
+    if (auto seen = talk.observe(out, {.role = Role::kReference,
+                                       .rank = how.only_for,
+                                       .step = plan.step,
+                                       .phase = "after_backward",
+                                       .variant = how.variant});
+        !seen)
+      return seen;
+  }
+  return {};
+}
+
+Result<void> train_step(Conversation& talk, Training& training, const StepPlan& plan,
+                        bool* refused) {
+  for (std::int64_t micro = 0; micro < plan.micro_batches; ++micro) {
+    const auto out = [&](Rank rank) {
+      return talk.tensor_path(fmt::format("s{}-step{}-rank{}", plan.step, micro, rank.value));
+    };
+    for (const Rank rank : RankSet::all(talk.world_size())) {
+      if (auto written = write_batch(talk, training, plan, rank, micro); !written)
+        return written;
+    }
+    const auto answers =
+        talk.ask_ranks([&](Rank rank) { return step_request(talk, plan, rank, micro, out(rank)); });
+    if (!answers)
+      return answers.error();
+    if (std::all_of(answers->begin(), answers->end(), [](const protocol::Answer& answer) {
+          return answer.outcome == protocol::Answer::Outcome::kRefused;
+        })) {
+      if (refused)
+        *refused = true;
+      return {};
+    }
+    for (const Rank rank : RankSet::all(talk.world_size())) {
+      if (auto seen = talk.observe(out(rank), {.rank = rank,
+                                               .step = plan.step,
+                                               .phase = fmt::format("micro/{}", micro),
+                                               .unsynced = plan.buffers_unsynced});
+          !seen)
+        return seen;
+    }
+  }
+  return observe_state(talk, training, plan.step, "after_backward", {"params", "grads", "buffers"});
+}
+
+Result<void> finish(Conversation& talk) { return talk.bye(); }
+
+}  // namespace lockstep

@@ -1,0 +1,56 @@
+// What scenarios have in common: bringing hosts to the point where training can begin, one training
+// step on every rank, and the same step on the reference host.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "scenarios/batches.h"
+#include "scenarios/conversation.h"
+
+namespace lockstep {
+
+/// A case in which training has begun: the files that hold the state before the next step.
+struct Training {
+  BatchShape shape{};
+  std::string model{};
+  std::map<std::string, std::string> contract{};
+  std::vector<std::filesystem::path>
+      state{};  ///< By rank: params, grads and buffers as of the last `state`.
+};
+
+struct StepPlan {
+  std::int64_t step{};
+  std::vector<std::int64_t> rows{};  ///< By rank.
+  Values values{Values::kReal};
+  double scale{1.0};
+  std::string loss{"mean"};
+  std::int64_t micro_batches{1};  ///< All but the last without synchronisation.
+  std::int64_t forwards{1};
+  bool grad{true};  ///< False: under no_grad, no backward.
+  bool sync{true};
+  bool optimize{true};
+  bool buffers_unsynced{};  ///< By the contract, buffers at entry of this step's forwards are each
+                            ///< rank's own.
+  std::vector<std::vector<double>> x{};  ///< By rank: instead of drawn values.
+};
+
+/// hello, init, model, wrap; observes phases "before" (each rank's own values) and "initial" (after
+/// wrapping).
+Result<Training> begin(Conversation& talk, const std::string& model);
+
+/// One step on every rank: observes forward entries, outputs, gradients, parameters and buffers.
+/// `refused` is set when every rank declined as its contract declares; then nothing was observed.
+Result<void> train_step(Conversation& talk, Training& training, const StepPlan& plan,
+                        bool* refused = nullptr);
+
+/// The same step on the reference host, from the state before it, as the contract weighs it, with
+/// the arithmetic of the mutants as variants for the power. To be called before train_step, which
+/// moves the state on.
+Result<void> reference_step(Conversation& talk, const Training& training, const StepPlan& plan);
+
+/// bye to all. A case ends with it.
+Result<void> finish(Conversation& talk);
+
+}  // namespace lockstep

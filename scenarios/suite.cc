@@ -1,0 +1,211 @@
+#include "scenarios/suite.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "harness/base/clock.h"
+#include "harness/base/version.h"
+#include "harness/history/journal.h"
+#include "harness/verdict/exit_codes.h"
+#include "scenarios/case_runner.h"
+
+namespace lockstep {
+namespace {
+
+template <class T>
+bool wanted(const std::vector<T>& filter, const T& value) {
+  return filter.empty() || std::find(filter.begin(), filter.end(), value) != filter.end();
+}
+
+bool implementation_wanted(const SuiteOptions& options, const Case& cell) {
+  if (options.implementations.empty())
+    return cell.mutant == nullptr || options.mutants;
+  const bool any_mutant =
+      cell.mutant != nullptr && wanted<std::string>(options.implementations, "mutant");
+  return any_mutant || wanted(options.implementations, cell.implementation);
+}
+
+// Every filter value must name something that exists; a typing error must not pass as "nothing
+// applicable".
+Result<void> known(const char* what, const std::vector<std::string>& filter,
+                   const std::set<std::string>& all) {
+  for (const std::string& value : filter) {
+    if (all.count(value) == 0) {
+      return Error{Error::Kind::kUsage, fmt::format("no {} is called {}", what, value),
+                   fmt::format("there are: {}", fmt::join(all, ", "))};
+    }
+  }
+  return {};
+}
+
+std::vector<Case> every_case(std::uint64_t seed) {
+  std::vector<Case> cases;
+  for (const auto& scenario : all_scenarios()) {
+    for (Case& cell : scenario->cells()) {
+      cell.seed = seed;
+      cases.push_back(std::move(cell));
+    }
+    for (Case& cell : mutant_cases(*scenario, seed))
+      cases.push_back(std::move(cell));
+  }
+  return cases;
+}
+
+// Outcome and exit status of a suite from its cases.
+void conclude(Report& report) {
+  bool any_pass = false;
+  bool undecided = false;
+  bool failed = false;
+  for (const CaseReport& result : report.cases) {
+    failed |= result.outcome == Outcome::kFail;
+    undecided |= result.outcome == Outcome::kUndecided && result.required;
+    any_pass |= result.outcome == Outcome::kPass;
+    report.findings.insert(report.findings.end(), result.findings.begin(), result.findings.end());
+  }
+  const bool interrupted = !report.reason.empty();
+  if (failed) {
+    report.outcome = Outcome::kFail;
+    report.exit_status = status_of(ExitCode::kFinding);
+  } else if (interrupted) {
+    report.outcome = Outcome::kUndecided;
+    report.exit_status = status_of(ExitCode::kInterrupted);
+  } else if (undecided) {
+    report.outcome = Outcome::kUndecided;
+    report.exit_status = status_of(ExitCode::kUndecided);
+  } else if (any_pass) {
+    report.outcome = Outcome::kPass;
+    report.exit_status = status_of(ExitCode::kNothingFound);
+  } else {
+    report.outcome = Outcome::kSkipped;
+    report.exit_status = status_of(ExitCode::kNotApplicable);
+  }
+}
+
+// The suite's own run.json and journal: what is not said by any of its cases.
+Result<history::JournalWriter> open_journal(const SuiteOptions& options,
+                                            const std::vector<Case>& cases,
+                                            const history::RunDirectory& directory) {
+  Plan plan;
+  plan.id = directory.id();
+  plan.command = options.command;
+  plan.seed = options.seed;
+  plan.versions["lockstep"] = kVersion;
+  for (const Case& cell : cases)
+    plan.cases.push_back(cell.id);
+  if (auto written = directory.write_plan(plan); !written)
+    return written.error();
+  return history::JournalWriter::create(directory.journal());
+}
+
+Result<CaseReport> judge_saved_case(const std::string& directory,
+                                    std::map<std::string, std::string>& versions) {
+  const Result<Run> run = history::open_run(directory);
+  if (!run)
+    return run.error();
+  const Result<Case> cell = case_of(run->plan);
+  if (!cell)
+    return Error{cell.error().kind,
+                 fmt::format("{} cannot be judged: {}", directory, cell.error().what), ""};
+  versions = run->plan.versions;
+  CaseReport report = judge_case(*cell, *run);
+  report.run_directory = directory;
+  return report;
+}
+
+}  // namespace
+
+Result<std::vector<Case>> select_cases(const SuiteOptions& options) {
+  std::vector<Case> cases = every_case(options.seed);
+  std::set<std::string> scenarios, implementations{"mutant"}, dtypes;
+  for (const Case& cell : cases) {
+    scenarios.insert(cell.scenario);
+    implementations.insert(cell.implementation);
+    dtypes.insert(cell.dtype);
+  }
+  if (auto ok = known("scenario", options.scenarios, scenarios); !ok)
+    return ok.error();
+  if (auto ok = known("implementation", options.implementations, implementations); !ok)
+    return ok.error();
+  if (auto ok = known("dtype", options.dtypes, dtypes); !ok)
+    return ok.error();
+  for (const std::int32_t ranks : options.ranks) {
+    if (ranks < 2 || ranks > 64)
+      return Error{Error::Kind::kUsage, fmt::format("--ranks must be 2 to 64, got {}", ranks), ""};
+  }
+  std::erase_if(cases, [&](const Case& cell) {
+    return !wanted(options.scenarios, cell.scenario) || !implementation_wanted(options, cell) ||
+           !wanted(options.ranks, cell.world_size) || !wanted(options.dtypes, cell.dtype);
+  });
+  return cases;
+}
+
+Result<Report> run_suite(launch::Supervisor& supervisor, const SuiteOptions& options,
+                         const std::vector<Case>& cases, history::RunDirectory& directory,
+                         const SuiteProgress& progress) {
+  Result<history::JournalWriter> journal = open_journal(options, cases, directory);
+  if (!journal)
+    return journal.error();
+  Report report;
+  report.run = directory.id();
+  report.command = options.command;
+  const std::uint64_t begun_ns = now_ns();
+  CaseRunner runner(supervisor, options, directory);
+  for (const Case& cell : cases) {
+    if (progress.running)
+      progress.running(cell);
+    Result<CaseReport> result = runner.run(cell);
+    if (!result)
+      return result.error();
+    report.cases.push_back(std::move(*result));
+    if (progress.finished)
+      progress.finished(report.cases.back());
+    if (const std::string why = supervisor.interrupted(); !why.empty()) {
+      report.reason = fmt::format("interrupted ({}) after {} of {} cases", why, report.cases.size(),
+                                  cases.size());
+      (void)journal->append(
+          Acted{.at_ns = now_ns(), .action = "interrupted", .reason = report.reason});
+      break;
+    }
+  }
+  if (auto closed = journal->close(); !closed)
+    return closed.error();
+  report.wall_s = static_cast<double>(now_ns() - begun_ns) / 1e9;
+  report.versions = runner.versions();
+  conclude(report);
+  return report;
+}
+
+Result<Report> judge_saved(const std::string& directory) {
+  const Result<Run> run = history::open_run(directory);
+  if (!run)
+    return run.error();
+  Report report;
+  report.run = run->plan.id;
+  report.command = run->plan.command;
+  report.versions = run->plan.versions;
+  for (const Acted& acted : run->acted) {
+    if (acted.action == "interrupted")
+      report.reason = acted.reason;
+  }
+  std::vector<std::string> directories;
+  for (const std::string& id : run->plan.cases) {
+    if (const std::string path = history::case_path(directory, id); std::filesystem::exists(path))
+      directories.push_back(path);
+  }
+  if (!run->plan.case_id.empty())
+    directories.push_back(directory);
+  for (const std::string& path : directories) {
+    Result<CaseReport> result = judge_saved_case(path, report.versions);
+    if (!result)
+      return result.error();
+    report.cases.push_back(std::move(*result));
+  }
+  conclude(report);
+  return report;
+}
+
+}  // namespace lockstep

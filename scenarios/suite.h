@@ -1,0 +1,58 @@
+// The suite: which cases there are, which are asked for, and the report of running them.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "harness/base/error.h"
+#include "harness/history/run_directory.h"
+#include "harness/launch/supervisor.h"
+#include "harness/verdict/report.h"
+#include "scenarios/scenario.h"
+
+namespace lockstep {
+
+struct SuiteOptions {
+  std::vector<std::string> scenarios{};  ///< Empty: all.
+  std::vector<std::string>
+      implementations{};              ///< Empty: all; "mutant/NAME" and "mutant" (all of them) too.
+  std::vector<std::int32_t> ranks{};  ///< Empty: all.
+  std::vector<std::string> dtypes{};  ///< Empty: all.
+  bool mutants{true};
+  std::uint64_t seed{1};
+  std::string rank_host{};  ///< Programs that serve the conversation.
+  std::string reference_host{};
+  double request_limit_s{120};
+  std::vector<std::string> command{};  ///< As the user gave it; for the report.
+};
+
+/// The cases that `options` ask for, in the order in which they run: each scenario's cells, then
+/// its mutants. Errors: kUsage naming a scenario, implementation, world size or dtype that does not
+/// exist, and those that do.
+Result<std::vector<Case>> select_cases(const SuiteOptions& options);
+
+/// Told when a case begins and when it has ended.
+struct SuiteProgress {
+  std::function<void(const Case&)> running{};
+  std::function<void(const CaseReport&)> finished{};
+};
+
+/// Runs `cases` one after another. The report holds what was run, also when it was interrupted (its
+/// reason says so). Errors: what keeps the suite from running at all.
+Result<Report> run_suite(launch::Supervisor& supervisor, const SuiteOptions& options,
+                         const std::vector<Case>& cases, history::RunDirectory& directory,
+                         const SuiteProgress& progress);
+
+/// Judges a finished case again, as `lockstep check` does. `run` is the closed run of `cell`.
+CaseReport judge_case(const Case& cell, const Run& run);
+
+/// The case that a finished run was, from its plan. Errors: kMalformedHistory, not the run of a
+/// case.
+Result<Case> case_of(const Plan& plan);
+
+/// Judges the finished run of a suite, or of one case, from its directory alone.
+Result<Report> judge_saved(const std::string& directory);
+
+}  // namespace lockstep
