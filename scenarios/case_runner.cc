@@ -60,7 +60,7 @@ std::vector<launch::HostSpec> specs_of(const Case& cell, const std::string& live
     specs.push_back({.role = Role::kRank,
                      .rank = rank,
                      .warm = &ranks,
-                     .environment = {{"LOCKSTEP_HISTORY_DIR", live}}});
+                     .environment = {{"LOCKSTEP_HISTORY", live}}});
   }
   specs.push_back(
       {.role = Role::kReference, .rank = std::nullopt, .warm = &reference, .environment = {}});

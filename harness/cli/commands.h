@@ -32,6 +32,9 @@ int run_explain_command(const std::string& code);
 /// "lockstep: WHAT" and the next step, to stderr. Returns the status that goes with its kind.
 int report_error(const Error& error);
 
+/// A path as the user would type it: relative where it lies below the current directory.
+std::string shown_path(const std::string& path);
+
 /// How text to stdout should look here.
 HumanOptions human_options_here(const Output& output, const std::string& directory);
 

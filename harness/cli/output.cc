@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include "harness/cli/commands.h"
@@ -50,7 +51,7 @@ HumanOptions human_options_here(const Output& output, const std::string& directo
   here.lc_ctype = environment("LC_CTYPE");
   here.lang = environment("LANG");
   HumanOptions options = human_options(here, output.color);
-  options.directory = directory;
+  options.directory = shown_path(directory);
   return options;
 }
 
@@ -68,11 +69,17 @@ std::string render(const Report& report, const Output& output, const HumanOption
   return {};
 }
 
+std::string shown_path(const std::string& path) {
+  std::error_code failed;
+  const std::filesystem::path relative = std::filesystem::proximate(path, failed);
+  return failed || relative.empty() || *relative.begin() == ".." ? path : relative.string();
+}
+
 Result<void> save_report(const Report& report, const std::string& directory) {
   if (auto saved = write_file(directory + "/report.json", render_json(report)); !saved)
     return saved;
   HumanOptions plain;
-  plain.directory = directory;
+  plain.directory = shown_path(directory);
   return write_file(directory + "/report.txt", render_human(report, plain));
 }
 

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 
 #include "harness/base/clock.h"
@@ -46,13 +47,6 @@ void write_out(std::string_view text) {
   std::fflush(stdout);
 }
 
-// As the user would type it: relative where it lies below the current directory.
-std::string shown_path(const std::string& path) {
-  std::error_code failed;
-  const std::filesystem::path relative = std::filesystem::proximate(path, failed);
-  return failed || relative.empty() || *relative.begin() == ".." ? path : relative.string();
-}
-
 Report header_of(const std::string& run, const std::vector<std::string>& arguments) {
   Report report;
   report.run = run;
@@ -68,13 +62,14 @@ int run_cases(launch::Supervisor& supervisor, const SuiteCommand& command,
   Result<history::RunDirectory> directory = history::RunDirectory::create(where);
   if (!directory)
     return report_error(directory.error());
-  const HumanOptions human = human_options_here(command.output, shown_path(directory->path()));
+  const HumanOptions human = human_options_here(command.output, directory->path());
   const bool to_people = command.output.format == Format::kHuman;
   const Report header = header_of(directory->id(), command.suite.command);
   if (to_people)
     write_out(human_header(header, cases.size(), human));
 
-  const bool rewrite = isatty(STDOUT_FILENO) == 1 && human.unicode;
+  const char* terminal = std::getenv("TERM");
+  const bool rewrite = isatty(STDOUT_FILENO) == 1 && terminal != nullptr && std::string_view(terminal) != "dumb";
   LiveProgress live(write_out, human, rewrite, cases.size());
   const std::uint64_t begun_ns = now_ns();
   const auto elapsed_s = [&] { return static_cast<double>(now_ns() - begun_ns) / 1e9; };
