@@ -136,8 +136,7 @@ std::string directory_to_check(const Report& report, const HumanOptions& options
     result = interesting(Outcome::kUndecided);
   if (result == nullptr)
     return options.directory;
-  return result->run_directory.empty() ? fmt::format("{}/cases/{}", options.directory, result->id)
-                                       : result->run_directory;
+  return fmt::format("{}/cases/{}", options.directory, result->id);
 }
 
 std::string next_commands(const Report& report, const HumanOptions& options) {
@@ -188,6 +187,16 @@ std::string mutants_text(const Report& report) {
                      missed.empty() ? "" : "; missed: ", fmt::join(missed, ", "));
 }
 
+/// "backend gloo, torch 2.15.0".
+std::string other_versions(const Report& report) {
+  std::string text;
+  for (const auto& [name, value] : report.versions) {
+    if (name != "lockstep")
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
+  }
+  return text;
+}
+
 std::string summary_text(const Report& report) {
   std::map<Outcome, std::size_t> counts;
   for (const CaseReport& result : report.cases)
@@ -221,6 +230,7 @@ HumanOptions human_options(const Surroundings& surroundings, ColorChoice color) 
   const bool plain = !surroundings.no_color.empty() || surroundings.term == "dumb";
   options.color = color == ColorChoice::kAlways ||
                   (color == ColorChoice::kAuto && surroundings.terminal && !plain);
+  options.rewrite = surroundings.terminal && surroundings.term != "dumb";
   // The first one that is set decides (setlocale(3)).
   const std::string_view locale = !surroundings.lc_all.empty()     ? surroundings.lc_all
                                   : !surroundings.lc_ctype.empty() ? surroundings.lc_ctype
@@ -247,10 +257,8 @@ std::string human_header(const Report& report, std::size_t case_count,
   } else {
     line += fmt::format("  suite of {}", count_of(case_count, "case"));
   }
-  for (const auto& [name, value] : report.versions) {
-    if (name != "lockstep")
-      line += fmt::format(", {} {}", name, value);
-  }
+  if (const std::string others = other_versions(report); report.world_size && !others.empty())
+    line += ", " + others;
   std::string out;
   for (const std::string& text : wrap(printable(line, options.unicode), options.width, 2))
     out += text + "\n";
@@ -266,6 +274,8 @@ std::string human_end(const Report& report, const HumanOptions& options) {
   if (!next.empty())
     out += "\n" + next;
   out += "\n";
+  if (const std::string others = other_versions(report); !report.world_size && !others.empty())
+    out += status_line("Versions", Paint::kStrong, others, options);
   if (const std::string mutants = mutants_text(report); !mutants.empty())
     out += status_line("Mutants", Paint::kStrong, mutants, options);
   return out + human_summary(report, options);

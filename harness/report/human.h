@@ -20,6 +20,7 @@ struct HumanOptions {
   std::string
       directory{};  ///< Where the run is, as the user would type it; empty: nothing was saved.
   std::string program{"lockstep"};  ///< As the user called it, for the commands that are suggested.
+  bool rewrite{};                   ///< The output is a terminal that can move its cursor (live.h).
 };
 
 enum class ColorChoice : std::uint8_t { kAuto, kAlways, kNever };
@@ -37,8 +38,8 @@ HumanOptions human_options(const Surroundings& surroundings, ColorChoice color);
 
 std::string render_human(const Report& report, const HumanOptions& options);
 
-/// The first two lines: version and what runs; where it is written. Needs `versions`, `ranks`,
-/// `world_size`.
+/// The first two lines: version and what runs; where it is written. Of a suite they need nothing
+/// but the version of lockstep, because they are printed before anything has started.
 std::string human_header(const Report& report, std::size_t case_count, const HumanOptions& options);
 
 /// Outcome, duration, counter (from 1) and id of a case, then what explains them.

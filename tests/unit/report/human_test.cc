@@ -135,6 +135,15 @@ TEST(HumanOptions, Color) {
   EXPECT_TRUE(color({.no_color = "1"}, ColorChoice::kAlways));
 }
 
+TEST(HumanOptions, RewritesOnlyWhereTheCursorMoves) {
+  const auto rewrite = [](const Surroundings& at) {
+    return human_options(at, ColorChoice::kNever).rewrite;
+  };
+  EXPECT_TRUE(rewrite({.terminal = true, .no_color = "1", .term = "xterm"}));
+  EXPECT_FALSE(rewrite({.terminal = true, .term = "dumb"}));
+  EXPECT_FALSE(rewrite({.term = "xterm"}));
+}
+
 TEST(HumanOptions, TheFirstLocaleVariableDecides) {
   const auto unicode = [](const Surroundings& at) {
     return human_options(at, ColorChoice::kAuto).unicode;
