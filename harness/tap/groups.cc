@@ -1,0 +1,108 @@
+#include "harness/tap/groups.h"
+
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <numeric>
+#include <vector>
+
+namespace lockstep::tap {
+namespace {
+
+// Global ranks by group rank, as far as the backend was told; empty if not known.
+std::vector<std::int32_t> global_ranks(c10d::ProcessGroup& group, std::int32_t world_size) {
+  std::vector<std::int32_t> ranks;
+  try {
+    for (const std::uint64_t rank : group.getDefaultBackend()->getBackendOptions()->global_ranks_in_group)
+      ranks.push_back(static_cast<std::int32_t>(rank));
+  } catch (const std::exception&) {
+    // A backend without options: told nothing.
+  }
+  if (ranks.empty() && world_size > 0 && group.getSize() == world_size) {
+    ranks.resize(static_cast<std::size_t>(world_size));
+    std::iota(ranks.begin(), ranks.end(), 0);  // All of them, and groups list their ranks in order.
+  }
+  if (ranks.size() != static_cast<std::size_t>(group.getSize()))
+    ranks.clear();
+  return ranks;
+}
+
+}  // namespace
+
+Groups::Known* Groups::find(const c10d::ProcessGroup* group) {
+  for (std::size_t i = 0, at = reinterpret_cast<std::uintptr_t>(group) / 64; i < kSlots; ++i, ++at) {
+    Known& known = table_[at % kSlots];
+    const c10d::ProcessGroup* const have = known.group.load(std::memory_order_acquire);
+    if (have == group)
+      return &known;
+    if (have == nullptr)
+      return nullptr;
+  }
+  return nullptr;
+}
+
+Groups::Known* Groups::enter(c10d::ProcessGroup& group, std::uint64_t sequence_step) {
+  Known* known = find(&group);
+  if (known == nullptr)
+    known = meet(group);
+  if (known == nullptr)
+    return nullptr;
+  const bool alone = known->inside.fetch_add(1, std::memory_order_relaxed) == 0;
+  if (!known->counts.load(std::memory_order_relaxed))
+    return known;
+  const std::uint64_t sequence = group.getDefaultBackend()->getSequenceNumberForGroup();
+  const std::uint64_t expected = known->expected.load(std::memory_order_relaxed);
+  if (alone && sequence != expected) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (sequence == 0)
+      define(group, *known, sequence);  // Another group at the address of one that is gone.
+    else
+      writer_.met_late({known->handle.load(std::memory_order_relaxed)});
+  }
+  // Where threads overlap nobody can say what the counter should be: take what is there.
+  known->expected.store((alone ? sequence : std::max(sequence, expected)) + sequence_step,
+                        std::memory_order_relaxed);
+  return known;
+}
+
+Groups::Known* Groups::meet(c10d::ProcessGroup& group) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (Known* const known = find(&group))
+    return known;
+  if (used_ >= kSlots / 2)
+    return nullptr;
+  std::size_t at = reinterpret_cast<std::uintptr_t>(&group) / 64;
+  while (table_[at % kSlots].group.load(std::memory_order_relaxed) != nullptr)
+    ++at;
+  Known& known = table_[at % kSlots];
+  ++used_;
+  std::uint64_t sequence = ~std::uint64_t{0};
+  try {
+    sequence = group.getDefaultBackend()->getSequenceNumberForGroup();
+    known.counts.store(true, std::memory_order_relaxed);
+  } catch (const std::exception&) {
+    // No counter: nobody can say whether something went past the tap.
+  }
+  define(group, known, sequence);
+  known.group.store(&group, std::memory_order_release);
+  return &known;
+}
+
+void Groups::define(c10d::ProcessGroup& group, Known& known, std::uint64_t sequence) {
+  try {
+    known.name = group.getGroupName();
+  } catch (const std::exception&) {
+    known.name.clear();
+  }
+  const std::vector<std::int32_t> ranks = global_ranks(group, world_size_.load(std::memory_order_relaxed));
+  history::GroupInfo info;
+  info.name = known.name.c_str();
+  info.size = group.getSize();
+  info.my_rank = group.getRank();
+  info.ranks = ranks.empty() ? nullptr : ranks.data();
+  info.rank_count = static_cast<std::uint32_t>(ranks.size());
+  info.from_creation = sequence == 0;
+  known.handle.store(writer_.define_group(info).index, std::memory_order_relaxed);
+  known.expected.store(sequence, std::memory_order_relaxed);
+}
+
+}  // namespace lockstep::tap

@@ -1,0 +1,212 @@
+#include "harness/tap/operation.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/function_schema.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <string_view>
+
+namespace lockstep::tap {
+namespace {
+
+using history::DType;
+using history::Op;
+using history::ReduceOp;
+
+struct Name {
+  std::string_view schema{};
+  Op op{};
+};
+
+constexpr Name kNames[] = {
+    {"allreduce_", Op::kAllReduce},
+    {"allreduce_coalesced_", Op::kAllReduceCoalesced},
+    {"broadcast_", Op::kBroadcast},
+    {"reduce_", Op::kReduce},
+    {"allgather_", Op::kAllGather},
+    {"_allgather_base_", Op::kAllGatherSingle},
+    {"allgather_coalesced_", Op::kAllGatherCoalesced},
+    {"allgather_into_tensor_coalesced_", Op::kAllGatherCoalesced},
+    {"reduce_scatter_", Op::kReduceScatter},
+    {"_reduce_scatter_base_", Op::kReduceScatterSingle},
+    {"reduce_scatter_tensor_coalesced_", Op::kReduceScatterCoalesced},
+    {"gather_", Op::kGather},
+    {"gather_into_tensor_", Op::kGather},
+    {"scatter_", Op::kScatter},
+    {"alltoall_", Op::kAllToAll},
+    {"alltoall_base_", Op::kAllToAllSingle},
+    {"barrier", Op::kBarrier},
+    {"monitored_barrier_", Op::kMonitoredBarrier},
+    {"send", Op::kSend},
+    {"recv_", Op::kRecv},
+    {"recv_any_source_", Op::kRecvAny},
+};
+
+Op op_named(std::string_view name) {
+  for (const Name& known : kNames) {
+    if (name == known.schema)
+      return known.op;
+  }
+  return Op::kUnknown;
+}
+
+DType dtype_of(at::ScalarType type) {
+  switch (type) {
+    case at::kByte: return DType::kUInt8;
+    case at::kChar: return DType::kInt8;
+    case at::kShort: return DType::kInt16;
+    case at::kInt: return DType::kInt32;
+    case at::kLong: return DType::kInt64;
+    case at::kHalf: return DType::kFloat16;
+    case at::kBFloat16: return DType::kBFloat16;
+    case at::kFloat: return DType::kFloat32;
+    case at::kDouble: return DType::kFloat64;
+    case at::kBool: return DType::kBool;
+    case at::kComplexFloat: return DType::kComplex64;
+    case at::kComplexDouble: return DType::kComplex128;
+    default: return DType::kOther;
+  }
+}
+
+ReduceOp reduce_op_of(c10d::ReduceOp::RedOpType type) {
+  switch (type) {
+    case c10d::ReduceOp::SUM: return ReduceOp::kSum;
+    case c10d::ReduceOp::AVG: return ReduceOp::kAvg;
+    case c10d::ReduceOp::PRODUCT: return ReduceOp::kProduct;
+    case c10d::ReduceOp::MIN: return ReduceOp::kMin;
+    case c10d::ReduceOp::MAX: return ReduceOp::kMax;
+    case c10d::ReduceOp::BAND: return ReduceOp::kBand;
+    case c10d::ReduceOp::BOR: return ReduceOp::kBor;
+    case c10d::ReduceOp::BXOR: return ReduceOp::kBxor;
+    case c10d::ReduceOp::PREMUL_SUM: return ReduceOp::kPremulSum;
+    default: return ReduceOp::kOther;
+  }
+}
+
+// The C++ object inside a boxed custom class; null if it is something else. The caller knows the class from the
+// schema: asking the type system costs more than the whole record.
+torch::CustomClassHolder* held_by(const c10::IValue& value) {
+  if (!value.isObject())
+    return nullptr;
+  const auto& slots = value.toObjectRef().slots();
+  return slots.size() == 1 && slots[0].isCapsule() ? slots[0].toCapsule().get() : nullptr;
+}
+
+bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+
+}  // namespace
+
+std::optional<Operation> Operation::of(const c10::FunctionSchema& schema) {
+  Operation operation;
+  operation.op_ = op_named(std::string_view(schema.name()).substr(std::string_view("c10d::").size()));
+  operation.argument_count_ = schema.arguments().size();
+  operation.returns_work_ =
+      !schema.returns().empty() && contains(schema.returns().back().type()->str(), "c10d.Work");
+  for (std::size_t i = 0; i < schema.arguments().size(); ++i) {
+    const std::string name = schema.arguments()[i].name();
+    const std::string type = schema.arguments()[i].type()->str();
+    const int at = static_cast<int>(i);
+    if (contains(type, "c10d.ProcessGroup"))
+      operation.group_ = at;
+    else if (contains(type, "c10d.ReduceOp"))
+      operation.reduce_op_ = at;
+    else if (name == "root_rank" || name == "dst" || name == "src")
+      operation.root_ = at;
+    else if (name == "tag")
+      operation.tag_ = at;
+    else if (name == "timeout")
+      operation.timeout_ = at;
+    else if (name == "async_op")
+      operation.async_ = at;
+    else if (contains(name, "split_sizes"))
+      operation.splits_.push_back(at);
+    else if (contains(name, "output"))
+      operation.outputs_.push_back(at);
+    else if (contains(name, "input"))
+      operation.inputs_.push_back(at);
+    else if (name == "tensors") {  // Worked on in place, sent or received.
+      if (operation.op_ != Op::kRecv && operation.op_ != Op::kRecvAny)
+        operation.inputs_.push_back(at);
+      if (operation.op_ != Op::kSend)
+        operation.outputs_.push_back(at);
+    }
+  }
+  if (operation.group_ < 0)
+    return std::nullopt;
+  return operation;
+}
+
+std::uint64_t Operation::sequence_step() const { return op_ == Op::kMonitoredBarrier ? 0 : 1; }
+
+c10d::ProcessGroup* Operation::group(const c10::IValue* arguments) const {
+  return static_cast<c10d::ProcessGroup*>(held_by(arguments[group_]));
+}
+
+struct Operation::Counts {
+  std::uint64_t numel{};
+  std::uint64_t hash{};
+  DType dtype{};
+};
+
+// A tensor, a list of tensors, or a list of lists.
+void Operation::add(const c10::IValue& value, Counts& counts) {
+  if (value.isTensor()) {
+    const at::Tensor& tensor = value.toTensor();
+    if (!tensor.defined())
+      return;
+    const auto numel = static_cast<std::uint64_t>(tensor.numel());
+    const DType dtype = dtype_of(tensor.scalar_type());
+    counts.numel += numel;
+    counts.hash = history::mix(counts.hash, numel + 1);
+    counts.dtype = counts.dtype == DType::kNone || counts.dtype == dtype ? dtype : DType::kMixed;
+  } else if (value.isList()) {
+    for (const c10::IValue& item : value.toListRef())
+      add(item, counts);
+  }
+}
+
+history::Issue Operation::read(const c10::IValue* arguments) const {
+  history::Issue issue;
+  issue.op = op_;
+  Counts in, out;
+  for (const int at : inputs_)
+    add(arguments[at], in);
+  for (const int at : outputs_)
+    add(arguments[at], out);
+  issue.numel_in = in.numel;
+  issue.numel_out = out.numel;
+  issue.dtype = in.dtype != DType::kNone ? in.dtype : out.dtype;
+  issue.counts_hash = history::mix(in.hash, out.hash);
+  for (const int at : splits_) {
+    for (const std::int64_t split : arguments[at].toIntVector())
+      issue.counts_hash = history::mix(issue.counts_hash, static_cast<std::uint64_t>(split));
+  }
+  if (reduce_op_ >= 0) {
+    const auto* const reduce_op = static_cast<const c10d::ReduceOp*>(held_by(arguments[reduce_op_]));
+    issue.reduce_op = reduce_op == nullptr ? ReduceOp::kOther : reduce_op_of(reduce_op->op_);
+  }
+  if (root_ >= 0)
+    issue.root = static_cast<std::int32_t>(arguments[root_].toInt());
+  if (tag_ >= 0)
+    issue.tag = static_cast<std::int32_t>(arguments[tag_].toInt());
+  if (timeout_ >= 0)
+    issue.timeout_ms = arguments[timeout_].toInt();
+  issue.async = async_ >= 0 ? arguments[async_].toBool() : op_ != Op::kMonitoredBarrier;
+  return issue;
+}
+
+bool Operation::on_cpu(const c10::IValue* arguments) const {
+  const auto first_is_elsewhere = [&](const std::vector<int>& list) {
+    for (const int at : list) {
+      const c10::IValue* value = &arguments[at];
+      while (value->isList() && !value->toListRef().empty())
+        value = &value->toListRef().front();
+      if (value->isTensor() && value->toTensor().defined())
+        return !value->toTensor().is_cpu();
+    }
+    return false;
+  };
+  return !first_is_elsewhere(inputs_) && !first_is_elsewhere(outputs_);
+}
+
+}  // namespace lockstep::tap

@@ -1,0 +1,51 @@
+// What the tap knows of one c10d operator: where its arguments lie, read once from the schema by name and type so
+// that every torch version is read the same way; and how to turn a call's arguments into a record.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <ATen/core/stack.h>
+
+#include <optional>
+#include <vector>
+
+#include "harness/history/writer.h"
+
+namespace c10 {
+struct FunctionSchema;
+}
+namespace c10d {
+class ProcessGroup;
+}
+
+namespace lockstep::tap {
+
+class Operation {
+ public:
+  /// No value for an operator that is not issued on a group.
+  static std::optional<Operation> of(const c10::FunctionSchema& schema);
+
+  [[nodiscard]] history::Op op() const { return op_; }
+  [[nodiscard]] std::size_t argument_count() const { return argument_count_; }
+  [[nodiscard]] bool returns_work() const { return returns_work_; }
+  /// What a call advances its group's own counter by.
+  [[nodiscard]] std::uint64_t sequence_step() const;
+
+  /// Null if the argument is not a group.
+  [[nodiscard]] c10d::ProcessGroup* group(const c10::IValue* arguments) const;
+  /// Everything but site and completion. Allocates nothing.
+  [[nodiscard]] history::Issue read(const c10::IValue* arguments) const;
+  /// The memory that the operation works on is on the CPU, so that a future tells when it is really done.
+  [[nodiscard]] bool on_cpu(const c10::IValue* arguments) const;
+
+ private:
+  struct Counts;
+  static void add(const c10::IValue& value, Counts& counts);
+
+  history::Op op_{};
+  std::size_t argument_count_{};
+  bool returns_work_{};
+  int group_{-1}, reduce_op_{-1}, root_{-1}, tag_{-1}, timeout_{-1}, async_{-1};
+  std::vector<int> inputs_{}, outputs_{}, splits_{};
+};
+
+}  // namespace lockstep::tap

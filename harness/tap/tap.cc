@@ -1,0 +1,224 @@
+#include "harness/tap/tap.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/version.h>
+
+#include <array>
+#include <atomic>
+#include <typeinfo>
+#include <vector>
+
+#include "harness/tap/groups.h"
+#include "harness/tap/operation.h"
+#include "harness/tap/stack.h"
+
+namespace lockstep::tap {
+namespace {
+
+using history::Op;
+using history::Ticket;
+
+/// Everything the tap has. Never destroyed: other threads may still be in a call while the process exits.
+struct Tap {
+  history::Writer* writer{};
+  Groups* groups{};
+  bool sites{};
+  std::vector<c10::RegistrationHandleRAII> registrations{};
+};
+
+Tap* the_tap = nullptr;
+
+// Whether Works of one type have a future. Asking one that has none throws, so it is asked once.
+class FutureSupport {
+ public:
+  enum class Answer : std::uint8_t { kNotAsked, kYes, kNo };
+
+  [[nodiscard]] Answer known(const std::type_info& type) const {
+    for (const Entry& entry : entries_) {
+      if (entry.type.load(std::memory_order_acquire) == &type)
+        return entry.answer.load(std::memory_order_relaxed);
+    }
+    return Answer::kNotAsked;
+  }
+  void learn(const std::type_info& type, Answer answer) {
+    for (Entry& entry : entries_) {
+      const std::type_info* have = nullptr;
+      entry.answer.store(answer, std::memory_order_relaxed);
+      if (entry.type.compare_exchange_strong(have, &type, std::memory_order_acq_rel) || have == &type)
+        return;
+    }
+  }
+
+ private:
+  struct Entry {
+    std::atomic<const std::type_info*> type{};
+    std::atomic<Answer> answer{};
+  };
+  std::array<Entry, 4> entries_{};
+};
+
+/// The kernel of one operator.
+class Kernel : public c10::OperatorKernel {
+ public:
+  explicit Kernel(Operation operation) : operation_(std::move(operation)) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
+ private:
+  struct Passed;
+  bool completion_unseen(const c10::IValue* arguments) const;
+  void follow(const c10::IValue& result, const Ticket& ticket, bool unseen);
+  [[nodiscard]] std::uint32_t site() const;
+
+  Operation operation_;
+  FutureSupport futures_{};
+  std::atomic<bool> no_future_{};  // The last Work asked had none.
+};
+
+// The return of a call, also by exception.
+struct Kernel::Passed {
+  Groups::Known* known{};
+  Ticket ticket{};
+  bool synchronous{};  // Done when it returns.
+  bool threw{true};
+  ~Passed() {
+    if (synchronous || threw)
+      the_tap->writer->returned_completed(ticket, threw);
+    else
+      the_tap->writer->returned(ticket);
+    Groups::leave(*known);
+  }
+};
+
+__attribute__((noinline)) std::uint32_t Kernel::site() const {
+  std::array<const void*, history::kFramesMax> addresses;
+  const std::uint32_t count = return_addresses(addresses.data(), history::kFramesMax, /*skip=*/2);
+  return the_tap->writer->site(addresses.data(), count);
+}
+
+bool Kernel::completion_unseen(const c10::IValue* arguments) const {
+  switch (operation_.op()) {
+    // Gloo's Works of these have no future (2.11 to 2.15). To be known before the first was asked.
+    case Op::kSend:
+    case Op::kRecv:
+    case Op::kRecvAny:
+    case Op::kReduceScatter:
+    case Op::kReduceScatterSingle:
+    case Op::kReduceScatterCoalesced:
+      return true;
+    default:
+      // On other devices a future is done when the work has been queued.
+      return no_future_.load(std::memory_order_relaxed) || !operation_.on_cpu(arguments);
+  }
+}
+
+void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const c10::DispatchKeySet below =
+      keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::BackendSelect);
+  const c10::IValue* const arguments = stack->data() + (stack->size() - operation_.argument_count());
+  c10d::ProcessGroup* const group = operation_.group(arguments);
+  Groups::Known* const known =
+      group == nullptr ? nullptr : the_tap->groups->enter(*group, operation_.sequence_step());
+  if (known == nullptr) {
+    op.redispatchBoxed(below, stack);
+    return;
+  }
+  history::Issue issue = operation_.read(arguments);
+  issue.completion_unseen = operation_.returns_work() && completion_unseen(arguments);
+  if (the_tap->sites)
+    issue.site = site();
+  Ticket ticket;
+  {
+    Passed passed{known, {}, !operation_.returns_work(), true};
+    passed.ticket = ticket = the_tap->writer->issue({known->handle.load(std::memory_order_relaxed)}, issue);
+    op.redispatchBoxed(below, stack);
+    passed.threw = false;
+  }
+  if (operation_.returns_work() && !stack->empty())
+    follow(stack->back(), ticket, issue.completion_unseen);
+}
+
+void Kernel::follow(const c10::IValue& result, const Ticket& ticket, bool unseen) {
+  if (unseen || !result.isObject())
+    return;
+  const c10::IValue& slot = result.toObjectRef().slots()[0];
+  auto* const work = slot.isCapsule() ? static_cast<c10d::Work*>(slot.toCapsule().get()) : nullptr;
+  if (work == nullptr)
+    return;
+  const std::type_info& type = typeid(*work);
+  const FutureSupport::Answer known = futures_.known(type);
+  if (known == FutureSupport::Answer::kNo)
+    return;
+  c10::intrusive_ptr<c10::ivalue::Future> future;
+  try {
+    future = work->getFuture();
+  } catch (const std::exception&) {
+    // Told by exception only; see learn().
+  }
+  if (known == FutureSupport::Answer::kNotAsked) {
+    futures_.learn(type, future ? FutureSupport::Answer::kYes : FutureSupport::Answer::kNo);
+    no_future_.store(!future, std::memory_order_relaxed);
+  }
+  if (future) {
+    future->addCallback(
+        [ticket](c10::ivalue::Future& done) { the_tap->writer->completed(ticket, done.hasError()); },
+        /*uses_future=*/false);
+  }
+}
+
+void register_kernels(Tap& tap) {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    if (name.name.rfind("c10d::", 0) != 0)
+      continue;
+    const auto handle = dispatcher.findSchema(name);
+    auto operation = handle ? Operation::of(handle->schema()) : std::nullopt;
+    if (!operation)
+      continue;
+    tap.registrations.push_back(dispatcher.registerImpl(
+        name, c10::DispatchKey::BackendSelect,
+        c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(std::move(*operation))),
+        std::nullopt, nullptr, "lockstep"));
+  }
+}
+
+}  // namespace
+
+bool start(const Options& options) {
+  if (the_tap != nullptr || options.directory == nullptr)
+    return false;
+  history::WriterOptions writing;
+  writing.directory = options.directory;
+  if (options.file_bytes != 0)
+    writing.file_bytes = options.file_bytes;
+  writing.rank = options.rank;
+  writing.world_size = options.world_size;
+  writing.torch_version = TORCH_VERSION;
+  writing.capabilities = history::kSeesCompletion;
+  if (options.sites)
+    writing.capabilities |= history::kSeesSites;
+  history::Writer* const writer = history::Writer::open(writing);
+  if (writer == nullptr)
+    return false;
+  the_tap = new Tap{writer, new Groups(*writer), options.sites, {}};
+  the_tap->groups->set_world(options.world_size);
+  register_kernels(*the_tap);
+  return true;
+}
+
+void set_rank(std::int32_t rank, std::int32_t world_size) {
+  if (the_tap == nullptr)
+    return;
+  the_tap->writer->set_rank(rank, world_size);
+  the_tap->groups->set_world(world_size);
+}
+
+void stop() {
+  if (the_tap != nullptr)
+    the_tap->writer->close();
+}
+
+const char* history_file() { return the_tap == nullptr ? "" : the_tap->writer->path(); }
+
+}  // namespace lockstep::tap
