@@ -1,0 +1,208 @@
+#include "checkers/alignment.h"
+
+#include <algorithm>
+
+#include "checkers/agreement.h"
+
+namespace lockstep::checkers {
+namespace {
+
+constexpr std::size_t kEditMax = 16;   // Calls inserted or left out that are tried.
+constexpr std::size_t kContext = 8;    // Calls before one that make up its context.
+constexpr std::size_t kMatchMax = 64;  // More agreement than this adds no certainty.
+
+bool same(const Token& a, const Token& b) {
+  if (a.call == nullptr || b.call == nullptr)
+    return a.call == b.call;
+  return agree(*a.call, *b.call);
+}
+
+/// Of one rank: the same line too.
+bool same_call(const Token& a, const Token& b) {
+  return same(a, b) && (a.site == 0 || b.site == 0 || a.site == b.site);
+}
+
+/// Calls that agree from a[i] and b[j] on until one side ends; -1 if they disagree before.
+std::int64_t follow(const std::vector<Token>& a, std::size_t i, const std::vector<Token>& b, std::size_t j) {
+  std::int64_t calls = 0;
+  for (std::size_t n = 0; n < kMatchMax && i + n < a.size() && j + n < b.size(); ++n) {
+    if (!same(a[i + n], b[j + n]))
+      return -1;
+    calls += a[i + n].call != nullptr ? 1 : 0;
+  }
+  return calls;
+}
+
+struct Edit {
+  std::int64_t matched{};
+  std::size_t calls{};
+};
+
+/// `shorter` continued at i is `longer` with calls[j..j+k) left out. Requests are never left out.
+Edit best_edit(const std::vector<Token>& shorter, std::size_t i, const std::vector<Token>& longer, std::size_t j) {
+  Edit best{};
+  for (std::size_t k = 1; k <= kEditMax && j + k < longer.size() && longer[j + k - 1].call != nullptr; ++k) {
+    const std::int64_t matched = follow(shorter, i, longer, j + k);
+    if (matched > best.matched)
+      best = {matched, k};
+  }
+  return best;
+}
+
+/// What a rank that is stuck at its last token would have done next, taken from what it did after the same two
+/// calls before.
+std::vector<Token> continued(const TokenWindow& window) {
+  std::vector<Token> tokens = window.tokens;
+  const std::size_t end = tokens.size();
+  for (std::size_t p = window.position; p-- > 1;) {
+    const std::size_t length = end - window.position;  // Tokens from the position on must recur there.
+    bool recurs = p + length < window.position && same_call(tokens[p - 1], tokens[window.position - 1]);
+    for (std::size_t n = 0; recurs && n < length; ++n)
+      recurs = same_call(tokens[p + n], tokens[window.position + n]);
+    if (!recurs)
+      continue;
+    for (std::size_t n = p + length; n < window.position && n < p + length + kEditMax; ++n)
+      tokens.push_back(tokens[n]);
+    break;
+  }
+  return tokens;
+}
+
+/// The call at the position was already made since the last request (or, without requests, just before).
+bool repeats(const TokenWindow& window) {
+  const Token& due = window.tokens[window.position];
+  const bool requests = std::any_of(window.tokens.begin(), window.tokens.end(),
+                                    [](const Token& token) { return token.call == nullptr; });
+  for (std::size_t p = window.position; p-- > 0;) {
+    if (window.tokens[p].call == nullptr)
+      return false;
+    if (same_call(window.tokens[p], due))
+      return true;
+    if (!requests)
+      return false;
+  }
+  return false;
+}
+
+bool swapped(const std::vector<Token>& a, std::size_t i, const std::vector<Token>& b, std::size_t j) {
+  if (i + 1 >= a.size() || j + 1 >= b.size() || a[i].call == nullptr || a[i + 1].call == nullptr ||
+      b[j].call == nullptr || b[j + 1].call == nullptr)
+    return false;
+  const bool sites = a[i].site != 0 && a[i + 1].site != 0 && a[i].site != a[i + 1].site &&
+                     a[i].site == b[j + 1].site && a[i + 1].site == b[j].site;
+  return sites && agree(*a[i].call, *b[j + 1].call) && agree(*a[i + 1].call, *b[j].call) &&
+         follow(a, i + 2, b, j + 2) >= 0;
+}
+
+}  // namespace
+
+TokenWindow window_around(const Run& run, const Member& member, std::uint64_t seq, std::size_t before,
+                          std::size_t after) {
+  std::vector<std::uint64_t> requests;
+  for (const Request& request : run.requests) {
+    if (request.role == Role::kRank && request.rank == member.rank)
+      requests.push_back(request.at_ns);
+  }
+  std::sort(requests.begin(), requests.end());
+  TokenWindow window;
+  const std::uint64_t begin = std::max(member.first_seq, seq > before ? seq - before : 0);
+  const std::uint64_t end = std::min(member.first_seq + member.slots.size(), seq + after + 1);
+  auto next = requests.begin();
+  bool found = false;
+  for (std::uint64_t s = begin; s < end; ++s) {
+    const Collective* call = member.at(s);
+    if (call == nullptr) {  // A hole: what lies before it is not context.
+      if (s < seq)
+        window.tokens.clear();
+      else
+        break;
+      continue;
+    }
+    const bool first = window.tokens.empty();
+    bool crossed = false;
+    while (next != requests.end() && *next <= call->issued_ns) {
+      crossed = true;
+      ++next;
+    }
+    if (crossed && !first)
+      window.tokens.push_back({});
+    if (s == seq) {
+      window.position = window.tokens.size();
+      found = true;
+    }
+    window.tokens.push_back({call, member.site_key(*call)});
+  }
+  if (!found)
+    window.position = window.tokens.size();
+  return window;
+}
+
+Explanation explain(const TokenWindow& suspect, const TokenWindow& reference) {
+  const std::vector<Token>& a = suspect.tokens;
+  const std::vector<Token>& b = reference.tokens;
+  const std::size_t i = suspect.position;
+  const std::size_t j = reference.position;
+  if (i >= a.size() || j >= b.size())
+    return {};
+  if (swapped(a, i, b, j))
+    return {.code = "LS206", .calls = 2, .matched = 2, .also = {}};
+  const std::int64_t replaced = std::max<std::int64_t>(follow(a, i + 1, b, j + 1), 0);
+  const Edit left_out = best_edit(a, i, b, j);
+  const Edit inserted = best_edit(b, j, a, i);
+  const std::int64_t best = std::max(left_out.matched, inserted.matched);
+  if (best > replaced) {
+    const bool tie = left_out.matched == inserted.matched && left_out.calls == inserted.calls;
+    if (tie)
+      return {.code = "", .calls = 0, .matched = 0, .also = {"LS207", "LS208"}};
+    const bool missing = left_out.matched > inserted.matched ||
+                         (left_out.matched == inserted.matched && left_out.calls < inserted.calls);
+    const Edit& edit = missing ? left_out : inserted;
+    return {.code = missing ? "LS208" : "LS207", .calls = edit.calls,
+            .matched = static_cast<std::uint64_t>(edit.matched), .also = {}};
+  }
+  if (replaced > 0)
+    return {};
+  // Everybody is stuck here, nothing follows: judge by what came next on earlier occasions.
+  const std::vector<Token> habitual = continued(reference);
+  const Edit foreseen = best_edit(a, i, habitual, j);
+  const bool again = repeats(suspect);
+  if (foreseen.matched > 0 && again)
+    return {.code = "", .calls = 0, .matched = 0, .also = {"LS207", "LS208"}};
+  if (foreseen.matched > 0)
+    return {.code = "LS208", .calls = foreseen.calls, .matched = 0, .also = {}};
+  const bool requests = std::any_of(a.begin(), a.end(), [](const Token& t) { return t.call == nullptr; });
+  if (again && (requests || habitual.size() > b.size()))
+    return {.code = "LS207", .calls = 1, .matched = 0, .also = {}};
+  if (again)
+    return {.code = "", .calls = 0, .matched = 0, .also = {"LS207"}};
+  return {};
+}
+
+Habit habit(const TokenWindow& window) {
+  std::vector<Token> calls;
+  for (std::size_t p = 0; p < window.tokens.size() && p <= window.position; ++p) {
+    if (window.tokens[p].call != nullptr)
+      calls.push_back(window.tokens[p]);
+  }
+  if (calls.size() < kContext + 2 || window.position >= window.tokens.size())
+    return Habit::kUnknown;
+  const std::size_t now = calls.size() - 1;
+  std::size_t occasions = 0;
+  std::size_t last = 0;  // Where the context occurred, and what came then.
+  for (std::size_t p = kContext; p < now; ++p) {
+    bool recurs = true;
+    for (std::size_t n = 1; recurs && n <= kContext; ++n)
+      recurs = same_call(calls[p - n], calls[now - n]);
+    if (!recurs)
+      continue;
+    if (occasions > 0 && !same_call(calls[p], calls[last]))
+      return Habit::kUnknown;  // It never was a habit.
+    last = p;
+    ++occasions;
+  }
+  if (occasions > 0 && same_call(calls[last], calls[now]))
+    return Habit::kFollowed;
+  return occasions >= 2 ? Habit::kBroken : Habit::kUnknown;
+}
+
+}  // namespace lockstep::checkers

@@ -1,0 +1,210 @@
+#include "checkers/collective_order.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "checkers/agreement.h"
+#include "checkers/divergence.h"
+#include "checkers/groups.h"
+#include "checkers/point_to_point.h"
+#include "checkers/sites.h"
+#include "harness/history/format.h"
+
+namespace lockstep::checkers {
+namespace {
+
+constexpr std::size_t kLinesMax = 8;
+
+/// What was learnt of one group.
+struct GroupResult {
+  std::optional<Finding> finding{};
+  std::string undecided{};
+  std::uint64_t compared{};
+};
+
+Finding group_differs(const GroupView& group) {
+  Finding finding;
+  finding.code = "LS209";
+  finding.group = group.label();
+  finding.confidence = Confidence::kCertain;
+  for (const Member& member : group.members) {
+    finding.affected.insert(member.rank);
+    finding.at_ns = std::max(finding.at_ns, member.process->opened_ns);
+    RankSet listed;
+    for (const Rank rank : member.about().ranks)
+      listed.insert(rank);
+    finding.evidence.push_back(fmt::format("rank {}: {} members, {}", member.rank.value, member.about().size,
+                                           words(listed)));
+  }
+  finding.headline = fmt::format("members of group {} do not agree on who belongs to it", group.label());
+  return finding;
+}
+
+Finding sums_differ(const GroupView& group, std::uint64_t seq, const std::vector<At>& calls) {
+  Finding finding;
+  finding.code = "LS202";
+  finding.group = group.label();
+  finding.op = std::string(history::name_of(calls.front().call->op));
+  finding.seq = seq;
+  finding.confidence = Confidence::kCertain;
+  for (const At& at : calls) {
+    finding.affected.insert(at.member->rank);
+    finding.at_ns = std::max(finding.at_ns, at.call->issued_ns);
+    if (finding.evidence.size() < kLinesMax)
+      finding.evidence.push_back(fmt::format("rank {}: hands in {} and receives {} elements", at.member->rank.value,
+                                             at.call->numel_in, at.call->numel_out));
+  }
+  if (auto site = site_of(*calls.front().member->process, *calls.front().call, "peer"))
+    finding.sites.push_back(*site);
+  finding.headline = fmt::format("the sizes of {} do not add up over its {} ranks",
+                                 group.label(*calls.front().call), group.size);
+  return finding;
+}
+
+/// Overwritten records are compared by their digests.
+std::string overwritten_difference(const GroupView& group) {
+  std::size_t blocks = kNever;
+  bool overwritten = false;
+  for (const Member& member : group.members) {
+    overwritten |= member.overwritten;
+    blocks = std::min(blocks, member.about().digests.size());
+  }
+  if (!overwritten)
+    return "";
+  for (std::size_t block = 0; block < blocks; ++block) {
+    for (const Member& member : group.members) {
+      if (member.about().digests[block] != group.members.front().about().digests[block])
+        return fmt::format("LS902: the collectives {}#{} to #{} differ between ranks and are overwritten",
+                           group.label(), block * history::kDigestBlock, (block + 1) * history::kDigestBlock - 1);
+    }
+  }
+  return "";
+}
+
+std::string not_comparable(const GroupView& group) {
+  for (const Member& member : group.members) {
+    if (!member.about().seen_from_creation)
+      return fmt::format("LS901: group {} was met late on rank {}", group.label(), member.rank.value);
+  }
+  return "";
+}
+
+/// The calls of all members at one place.
+struct Place {
+  std::vector<const Collective*> calls{};
+  bool overlapped{};       ///< A rank's threads called at once: which call is whose is not known.
+  bool one_call{true};     ///< All of them agree.
+  bool one_site{true};
+  std::uint64_t site{};    ///< Of the first.
+};
+
+void look_at(const GroupView& group, std::uint64_t seq, Place& place) {
+  place.calls.clear();
+  place.overlapped = false;
+  place.one_call = place.one_site = true;
+  for (const Member& member : group.members) {
+    const Collective* call = member.at(seq);
+    if (call == nullptr)
+      continue;
+    const std::uint64_t site = member.site_key(*call);
+    if (place.calls.empty())
+      place.site = site;
+    else
+      place.one_call = place.one_call && agree(*place.calls.front(), *call);
+    place.one_site = place.one_site && site == place.site;
+    place.overlapped |= call->overlapped;
+    place.calls.push_back(call);
+  }
+}
+
+GroupResult compare(const Run& run, const GroupView& group) {
+  GroupResult result;
+  std::uint64_t begin = kNever;
+  std::uint64_t end = 0;
+  for (const Member& member : group.members) {
+    begin = std::min(begin, member.first_seq);
+    end = std::max(end, member.first_seq + member.slots.size());
+  }
+  bool had_agreed = false;  // All ranks once ran one line at the same place, and another at another.
+  std::uint64_t agreed_site = 0;
+  Place place;
+  for (std::uint64_t seq = begin; seq < end; ++seq) {
+    look_at(group, seq, place);
+    if (place.calls.size() < 2)
+      continue;
+    ++result.compared;
+    const bool sums_wrong = place.one_call && sums_disagree(place.calls, group.size);
+    if (place.overlapped && (!place.one_call || sums_wrong)) {
+      result.undecided = fmt::format("the order around {}#{} is not known: threads of a rank called at once",
+                                     group.label(), seq);
+      return result;
+    }
+    if (!place.one_call) {
+      result.finding = divergence(run, group, seq);
+      if (const std::string earlier = overwritten_difference(group); !earlier.empty())
+        result.finding->evidence.push_back(earlier);
+      return result;
+    }
+    if (sums_wrong) {
+      result.finding = sums_differ(group, seq, calls_at(group, seq));
+      return result;
+    }
+    if (!place.one_site) {
+      result.finding = silent_swap(group, seq, had_agreed);
+      if (result.finding)
+        return result;
+    } else if (place.site != 0 && place.calls.size() == group.members.size()) {
+      had_agreed |= agreed_site != 0 && agreed_site != place.site;
+      agreed_site = place.site;
+    }
+  }
+  result.undecided = overwritten_difference(group);
+  return result;
+}
+
+GroupResult check_group(const Run& run, const GroupView& group) {
+  GroupResult result;
+  if (group.members_disagree)
+    result.finding = group_differs(group);
+  else if (group.members.size() >= 2)
+    result.undecided = not_comparable(group);
+  if (result.finding || !result.undecided.empty() || group.members.size() < 2)
+    return result;
+  return compare(run, group);
+}
+
+}  // namespace
+
+Verdict CollectiveOrder::check(const Run& run) const {
+  Verdict verdict{.name = std::string(name())};
+  std::uint64_t collectives = 0;
+  const std::vector<GroupView> groups = group_views(run, first_act_ns(run));
+  for (const GroupView& group : groups) {
+    GroupResult result = check_group(run, group);
+    collectives += result.compared;
+    if (result.finding)
+      verdict.findings.push_back(std::move(*result.finding));
+    if (auto unmatched = unmatched_pair(group, collectives))
+      verdict.findings.push_back(std::move(*unmatched));
+    if (!result.undecided.empty() && verdict.reason.empty())
+      verdict.reason = result.undecided;
+  }
+  verdict.examined["collectives"] = collectives;
+  verdict.examined["groups"] = groups.size();
+  std::stable_sort(verdict.findings.begin(), verdict.findings.end(),
+                   [](const Finding& a, const Finding& b) { return a.at_ns < b.at_ns; });
+  if (!verdict.findings.empty()) {
+    verdict.outcome = Outcome::kFail;
+    verdict.reason.clear();
+  } else if (groups.empty() && verdict.reason.empty()) {
+    verdict.reason = "the history has no group";
+  } else if (collectives == 0 && verdict.reason.empty()) {
+    verdict.reason = "no collective was seen on two ranks";
+  } else if (verdict.reason.empty()) {
+    verdict.outcome = Outcome::kPass;
+  }
+  return verdict;
+}
+
+}  // namespace lockstep::checkers

@@ -1,0 +1,336 @@
+#include "checkers/deadlock.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "checkers/agreement.h"
+#include "checkers/attribution.h"
+#include "checkers/owing.h"
+#include "checkers/sites.h"
+
+namespace lockstep::checkers {
+namespace {
+
+constexpr std::size_t kLinesMax = 12;
+
+/// One operation that cannot finish: everybody who waits in it, and everybody who owes it.
+struct Knot {
+  const GroupView* group{};
+  const Collective* call{};  ///< As the first waiter issued it.
+  RankSet waiting{}, absent{}, incompatible{};
+  std::uint64_t since_ns{kNever};
+};
+
+bool same_operation(const Knot& knot, const StuckWait& wait) {
+  if (knot.group != wait.group || history::is_point_to_point(knot.call->op) ||
+      history::is_point_to_point(wait.call->op))
+    return knot.call == wait.call;
+  return knot.call->seq == wait.call->seq;
+}
+
+std::vector<Knot> knots_of(const std::vector<StuckWait>& waits) {
+  std::vector<Knot> knots;
+  for (const StuckWait& wait : waits) {
+    if (wait.group == nullptr)
+      continue;
+    auto knot = std::find_if(knots.begin(), knots.end(), [&](const Knot& k) { return same_operation(k, wait); });
+    if (knot == knots.end()) {
+      knots.push_back({wait.group, wait.call, {}, {}, {}, kNever});
+      knot = std::prev(knots.end());
+    }
+    knot->waiting.insert(wait.rank);
+    knot->since_ns = std::min(knot->since_ns, wait.call->issued_ns);
+    for (const Rank rank : wait.absent)
+      knot->absent.insert(rank);
+    for (const Rank rank : wait.incompatible)
+      knot->incompatible.insert(rank);
+  }
+  std::stable_sort(knots.begin(), knots.end(), [](const Knot& a, const Knot& b) {
+    if (a.group == b.group && !history::is_point_to_point(a.call->op) && !history::is_point_to_point(b.call->op))
+      return a.call->seq < b.call->seq;
+    return a.since_ns < b.since_ns;
+  });
+  return knots;
+}
+
+class Explainer {
+ public:
+  Explainer(const Situation& situation, const RankSet& stuck)
+      : situation_(situation), stuck_(stuck), knots_(knots_of(situation.waits_of(stuck))) {}
+
+  [[nodiscard]] bool empty() const { return root() == nullptr; }
+
+  [[nodiscard]] Finding finding() const {
+    const Knot& knot = *root();
+    Finding finding;
+    finding.code = code_of(knot);
+    if (finding.code == "LS210")
+      finding.also.emplace_back("LS301");
+    finding.group = knot.group->label();
+    finding.op = std::string(history::name_of(knot.call->op));
+    finding.seq = knot.call->seq;
+    finding.at_ns = knot.since_ns;
+    const Attribution blame = attribute(knot);
+    finding.culprits = blame.culprits;
+    finding.confidence = blame.confidence;
+    finding.affected = stuck_.minus(blame.culprits);
+    finding.headline = headline(knot, finding.code);
+    finding.cause = "none of the ranks that wait can go on without the ones that owe, and those never will";
+    add_sites(finding, knot);
+    add_evidence(finding);
+    return finding;
+  }
+
+ private:
+  [[nodiscard]] bool in_a_call(Rank rank) const {
+    return std::any_of(knots_.begin(), knots_.end(), [&](const Knot& k) { return k.waiting.contains(rank); });
+  }
+
+  /// Where the knot is tied: at an operation that is owed by somebody who waits in none; else at the first.
+  [[nodiscard]] const Knot* root() const {
+    for (const Knot& knot : knots_) {
+      if (std::any_of(knot.absent.begin(), knot.absent.end(), [&](Rank r) { return !in_a_call(r); }))
+        return &knot;
+    }
+    for (const Knot& knot : knots_) {
+      if (!knot.absent.empty() || !knot.incompatible.empty())
+        return &knot;
+    }
+    return nullptr;
+  }
+
+  [[nodiscard]] std::string code_of(const Knot& knot) const {
+    const bool by_an_outsider =
+        std::any_of(knot.absent.begin(), knot.absent.end(), [&](Rank r) { return !in_a_call(r); });
+    if (!by_an_outsider)
+      return "LS302";
+    return history::is_point_to_point(knot.call->op) ? "LS210" : "LS301";
+  }
+
+  [[nodiscard]] Attribution attribute(const Knot& knot) const {
+    RankSet gone;
+    for (const Knot& any : knots_) {
+      for (const Rank rank : any.absent) {
+        if (situation_.gone().contains(rank))
+          gone.insert(rank);
+      }
+    }
+    if (!gone.empty())
+      return {gone, Confidence::kCertain};
+    if (history::is_point_to_point(knot.call->op) || code_of(knot) == "LS302")
+      return {};
+    RankSet inside = knot.waiting;  // Those who issued it and wait elsewhere are no absentees either.
+    for (const Member& member : knot.group->members) {
+      if (!knot.absent.contains(member.rank))
+        inside.insert(member.rank);
+    }
+    return blame_minority(*knot.group, {inside, knot.absent}, known_before(*knot.group, knot.call->seq));
+  }
+
+  [[nodiscard]] std::string headline(const Knot& knot, const std::string& code) const {
+    const std::string where = knot.group->label(*knot.call);
+    if (code == "LS302")
+      return fmt::format("{} wait for each other in a circle, {} in {}", words(stuck_), words(knot.waiting), where);
+    if (code == "LS210")
+      return fmt::format("{} waits in {} {} rank {}, and {} never comes to it", words(knot.waiting), where,
+                         knot.call->op == history::Op::kSend ? "to" : "from", peer_of(knot), words(knot.absent));
+    const char* have = knot.absent.size() == 1 ? "has" : "have";
+    return fmt::format("{} {} not entered {}; {} {} in it", words(knot.absent), have, where, words(knot.waiting),
+                       knot.waiting.size() == 1 ? "waits" : "wait");
+  }
+
+  [[nodiscard]] static std::string peer_of(const Knot& knot) {
+    const auto rank = knot.group->global_rank(knot.call->root);
+    return rank ? std::to_string(rank->value) : "any";
+  }
+
+  void add_sites(Finding& finding, const Knot& knot) const {
+    for (const Rank rank : knot.absent) {
+      if (auto site = whereabouts(rank, finding.culprits.contains(rank) ? "culprit" : "peer")) {
+        finding.sites.push_back(*site);
+        break;
+      }
+    }
+    const ProcessState* waiter = situation_.state(*knot.waiting.begin());
+    if (waiter == nullptr)
+      return;
+    if (auto site = site_of(*waiter->process, *knot.call, "peer"))
+      finding.sites.push_back(*site);
+  }
+
+  /// Where a rank is, or else where it was when it last issued something.
+  [[nodiscard]] std::optional<SiteRef> whereabouts(Rank rank, const std::string& role) const {
+    const ProcessState* state = situation_.state(rank);
+    if (state == nullptr)
+      return std::nullopt;
+    const bool idle = std::any_of(state->waits.begin(), state->waits.end(),
+                                  [](const Wait& wait) { return wait.next_request; });
+    if (state->main_stack != nullptr && !idle) {
+      if (auto site = site_of(rank, state->main_stack->frames, role))
+        return site;
+    }
+    const auto& calls = state->process->collectives;
+    for (auto call = calls.rbegin(); call != calls.rend(); ++call) {
+      if (call->issued_ns <= situation_.cutoff_ns()) {
+        if (auto site = site_of(*state->process, *call, role))
+          return site;
+      }
+    }
+    return std::nullopt;
+  }
+
+  /// What each rank is doing, equal ranks together.
+  void add_evidence(Finding& finding) const {
+    std::vector<std::pair<std::string, RankSet>> lines;
+    const auto add = [&](Rank rank, const std::string& text) {
+      auto line = std::find_if(lines.begin(), lines.end(), [&](const auto& l) { return l.first == text; });
+      if (line == lines.end())
+        lines.push_back({text, {rank}});
+      else
+        line->second.insert(rank);
+    };
+    for (const ProcessState& state : situation_.states()) {
+      if (situation_.gone().contains(state.rank)) {
+        add(state.rank, "has ended");
+        continue;
+      }
+      for (const Wait& wait : state.waits)
+        add(state.rank, describe_wait(state, wait));
+      if (state.waits.empty() && !state.not_closed.empty())
+        add(state.rank, state.not_closed);
+    }
+    for (std::size_t i = 0; i < lines.size() && i < kLinesMax; ++i)
+      finding.evidence.push_back(fmt::format("{}: {}", words(lines[i].second), lines[i].first));
+  }
+
+  [[nodiscard]] std::string describe_wait(const ProcessState& state, const Wait& wait) const {
+    if (wait.next_request)
+      return "has answered its last request and waits for the next, which is not sent before all have answered";
+    const Collective& call = *wait.calls.front();
+    const GroupView* group = situation_.group_of(state, call);
+    const std::string more = wait.calls.size() > 1 ? fmt::format(" and {} more", wait.calls.size() - 1) : "";
+    const std::string label = group == nullptr ? std::string(history::name_of(call.op)) : group->label(call);
+    return fmt::format("waits in {}{}{}", label, more, at_site(site_of(*state.process, call, "peer")));
+  }
+
+  const Situation& situation_;
+  const RankSet& stuck_;
+  std::vector<Knot> knots_;
+};
+
+// --- Stalls that ended with the run ------------------------------------------------------------------------------
+
+/// The first collective that some had issued and not left when we ended the job, and others had not issued
+/// (LS301), or all were in (LS307). Not proven: the others may have been on their way.
+std::optional<Finding> stall(const Situation& situation) {
+  std::optional<Finding> found;
+  for (const ProcessState& state : situation.states()) {
+    for (const Collective* call : state.open) {
+      const GroupView* group = situation.group_of(state, *call);
+      if (call->async || call->completion_unseen || group == nullptr || !group->fully_seen() ||
+          history::is_point_to_point(call->op) || (found && found->at_ns <= call->issued_ns))
+        continue;
+      const StuckWait owed = situation.owing(state, *call);
+      if (!owed.incompatible.empty())
+        continue;
+      Finding finding;
+      finding.code = owed.absent.empty() ? "LS307" : "LS301";
+      finding.group = group->label();
+      finding.op = std::string(history::name_of(call->op));
+      finding.seq = call->seq;
+      finding.at_ns = call->issued_ns;
+      finding.confidence = Confidence::kLikely;
+      for (const Member& member : group->members) {
+        if (!owed.absent.contains(member.rank))
+          finding.affected.insert(member.rank);
+      }
+      const std::string where = group->label(*call);
+      finding.headline = owed.absent.empty()
+                             ? fmt::format("all ranks of {} were inside {} and it did not finish", group->label(), where)
+                             : fmt::format("{} had not entered {} when the run was ended; {} waited in it",
+                                           words(owed.absent), where, words(finding.affected));
+      finding.culprits = blame_minority(*group, {finding.affected, owed.absent},
+                                        !owed.absent.empty() && known_before(*group, call->seq)).culprits;
+      for (const Rank rank : owed.absent) {
+        const ProcessState* absent = situation.state(rank);
+        if (absent != nullptr)
+          finding.evidence.push_back(fmt::format(
+              "rank {}: {}", rank.value, absent->not_closed.empty() ? "waits for something else" : absent->not_closed));
+      }
+      if (auto site = site_of(*state.process, *call, "peer"))
+        finding.sites.push_back(*site);
+      found = std::move(finding);
+    }
+  }
+  return found;
+}
+
+bool ended_by_a_limit(const Run& run) {
+  return std::any_of(run.acted.begin(), run.acted.end(), [](const Acted& act) {
+    return act.action == "deadline" || act.action == "interrupted";
+  });
+}
+
+std::optional<Finding> proven(const Situation& situation) {
+  const RankSet stuck = situation.stuck();
+  if (stuck.empty())
+    return std::nullopt;
+  const Explainer explainer(situation, stuck);
+  if (explainer.empty())
+    return std::nullopt;
+  return explainer.finding();
+}
+
+}  // namespace
+
+std::optional<std::string> certain_deadlock(const Run& run) {
+  const Situation situation(run);
+  if (const auto finding = proven(situation))
+    return finding->headline;
+  return std::nullopt;
+}
+
+Verdict Deadlock::check(const Run& run) const {
+  Verdict verdict{.name = std::string(name())};
+  const Situation situation(run);
+  verdict.examined["processes"] = situation.states().size();
+  if (situation.states().empty()) {
+    verdict.reason = "no rank has a history";
+    return verdict;
+  }
+  if (auto finding = proven(situation)) {
+    verdict.outcome = Outcome::kFail;
+    verdict.findings.push_back(std::move(*finding));
+    return verdict;
+  }
+  if (!journal_is_whole(run)) {
+    verdict.reason = "LS901: the journal of the run is incomplete";
+    return verdict;
+  }
+  if (run.live) {
+    verdict.reason = "the run goes on";
+    return verdict;
+  }
+  if (situation.cutoff_ns() == kNever) {  // It went to its end by itself: whoever waited was let go.
+    verdict.outcome = Outcome::kPass;
+    return verdict;
+  }
+  const std::optional<Finding> stalled = stall(situation);
+  if (stalled && ended_by_a_limit(run) && run.plan.scenario.empty()) {
+    verdict.outcome = Outcome::kFail;
+    verdict.findings.push_back(*stalled);
+    return verdict;
+  }
+  const std::vector<std::string> partly = situation.partly_seen();
+  if (!partly.empty())
+    verdict.reason = partly.front();
+  else if (stalled)
+    verdict.reason = fmt::format("not proven: {}", stalled->headline);
+  else
+    verdict.reason = "the run was ended before its end; no rank is known to have been stuck";
+  return verdict;
+}
+
+}  // namespace lockstep::checkers

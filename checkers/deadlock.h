@@ -1,0 +1,22 @@
+// Is the job stuck for ever? Proves it from what every process waits for, or does not claim it.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "harness/verdict/verdict.h"
+
+namespace lockstep::checkers {
+
+class Deadlock : public Checker {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "deadlock"; }
+  [[nodiscard]] Verdict check(const Run& run) const override;
+};
+
+/// Why a running job can never go on, in one line; none unless it is certain. Judged by the same rule as the
+/// closed run, so that what ended a job is what the report says. The histories must have been read after the last
+/// state sample was taken: a call may have returned meanwhile.
+std::optional<std::string> certain_deadlock(const Run& run);
+
+}  // namespace lockstep::checkers

@@ -1,0 +1,246 @@
+#include "checkers/divergence.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "checkers/agreement.h"
+#include "checkers/alignment.h"
+#include "checkers/attribution.h"
+#include "checkers/sites.h"
+#include "harness/verdict/catalogue.h"
+
+namespace lockstep::checkers {
+namespace {
+
+constexpr std::size_t kBefore = 256;
+constexpr std::size_t kAfter = 64;
+constexpr std::size_t kLinesMax = 8;
+
+/// Members that made the same call, by rank of the first.
+std::vector<std::vector<At>> classes_of(const std::vector<At>& calls) {
+  std::vector<std::vector<At>> classes;
+  for (const At& at : calls) {
+    const auto place = std::find_if(classes.begin(), classes.end(), [&](const std::vector<At>& members) {
+      return agree(*members.front().call, *at.call);
+    });
+    if (place == classes.end())
+      classes.push_back({at});
+    else
+      place->push_back(at);
+  }
+  return classes;
+}
+
+RankSet ranks_in(const std::vector<At>& calls) {
+  RankSet ranks;
+  for (const At& at : calls)
+    ranks.insert(at.member->rank);
+  return ranks;
+}
+
+std::string lower_title(std::string_view code) {
+  const CatalogueEntry* entry = find_code(code);
+  return entry == nullptr ? std::string(code) : std::string(entry->title);
+}
+
+class Divergence {
+ public:
+  Divergence(const Run& run, const GroupView& group, std::uint64_t seq)
+      : run_(run), group_(group), seq_(seq), classes_(classes_of(calls_at(group, seq))) {
+    std::stable_sort(classes_.begin(), classes_.end(),
+                     [](const auto& a, const auto& b) { return a.size() > b.size(); });
+  }
+
+  Finding finding() {
+    attribute();
+    Finding finding;
+    finding.code = mismatch_codes().front();
+    finding.also = mismatch_codes();
+    explain_by_alignment(finding);
+    finding.also.erase(std::remove(finding.also.begin(), finding.also.end(), finding.code), finding.also.end());
+    finding.group = group_.label();
+    finding.seq = seq_;
+    finding.op = std::string(history::name_of(reference().call->op));
+    finding.culprits = blame_.culprits;
+    finding.confidence = blame_.confidence;
+    for (const At& at : calls_at(group_, seq_)) {
+      finding.at_ns = std::max(finding.at_ns, at.call->issued_ns);
+      if (!blame_.culprits.contains(at.member->rank))
+        finding.affected.insert(at.member->rank);
+    }
+    add_sites(finding);
+    add_evidence(finding);
+    finding.headline = headline(finding.code);
+    return finding;
+  }
+
+ private:
+  /// A peer that is taken for right, and the one held against it.
+  [[nodiscard]] const At& reference() const { return classes_[reference_class_].front(); }
+  [[nodiscard]] const At& suspect() const { return classes_[suspect_class_].front(); }
+
+  void attribute() {
+    std::vector<RankSet> sets;
+    for (const auto& members : classes_)
+      sets.push_back(ranks_in(members));
+    const bool blamable = known_before(group_, seq_);
+    blame_ = blame_minority(group_, sets, blamable);
+    if (blame_.culprits.empty())
+      blame_ = blame_broken_habit(run_, group_, seq_, blamable);
+    reference_class_ = 0;
+    suspect_class_ = 1;
+    for (std::size_t i = 0; i < classes_.size(); ++i) {
+      const bool guilty = blame_.culprits.contains(classes_[i].front().member->rank);
+      if (guilty && blame_.culprits.contains(reference().member->rank) && i == 0)
+        std::swap(reference_class_, suspect_class_);
+    }
+  }
+
+  [[nodiscard]] std::vector<std::string> mismatch_codes() const {
+    return differences(*reference().call, *suspect().call);
+  }
+
+  void explain_by_alignment(Finding& finding) const {
+    const TokenWindow suspect_window = window_around(run_, *suspect().member, seq_, kBefore, kAfter);
+    const TokenWindow reference_window = window_around(run_, *reference().member, seq_, kBefore, kAfter);
+    const Explanation why = explain(suspect_window, reference_window);
+    if (why.code == "LS206" || (!why.code.empty() && !blame_.culprits.empty())) {
+      finding.code = why.code;
+      calls_ = why.calls;
+    } else if (!why.code.empty()) {
+      // Without a culprit, one rank's extra call is the other's missing one.
+      finding.also.insert(finding.also.end(), {"LS207", "LS208"});
+    }
+    finding.also.insert(finding.also.end(), why.also.begin(), why.also.end());
+    if (why.matched > 0 && !blame_.culprits.empty())
+      finding.evidence.push_back(fmt::format("the next {} call{} of {} and its peers agree again after {} {}",
+                                             why.matched, why.matched == 1 ? "" : "s", words(blame_.culprits),
+                                             why.calls, why.code == "LS207" ? "extra" : "left out"));
+  }
+
+  void add_sites(Finding& finding) const {
+    const bool convicted = blame_.culprits.contains(suspect().member->rank);
+    if (auto site = site_of(*suspect().member->process, *suspect().call, convicted ? "culprit" : "peer"))
+      finding.sites.push_back(*site);
+    if (auto site = site_of(*reference().member->process, *reference().call, "peer"))
+      finding.sites.push_back(*site);
+  }
+
+  void add_evidence(Finding& finding) const {
+    for (std::size_t i = 0; i < classes_.size() && i < kLinesMax; ++i) {
+      const At& first = classes_[i].front();
+      finding.evidence.push_back(fmt::format(
+          "{}: {}{}", words(ranks_in(classes_[i])), describe(*first.call),
+          at_site(site_of(*first.member->process, *first.call, "peer"))));
+    }
+    RankSet others;
+    for (const Member& member : group_.members) {
+      if (member.at(seq_) == nullptr)
+        others.insert(member.rank);
+    }
+    if (!others.empty())
+      finding.unseen.push_back(fmt::format("{} of {} at #{}", words(others), group_.label(), seq_));
+  }
+
+  [[nodiscard]] std::string headline(const std::string& code) const {
+    const std::string whose = words(blame_.culprits);
+    const std::string expected = group_.label(*reference().call);
+    const std::string actual(history::name_of(suspect().call->op));
+    const std::string peers = words(ranks_in(classes_[reference_class_]));
+    if (code == "LS207")
+      return fmt::format("{} issued {} extra {} at {}#{}, where {} issued {}", whose,
+                         calls_ == 1 ? "an" : std::to_string(calls_), actual, group_.label(), seq_, peers,
+                         history::name_of(reference().call->op));
+    if (code == "LS208")
+      return fmt::format("{} left out {}{} and went on to the next {}; {} issued it", whose, expected,
+                         calls_ > 1 ? fmt::format(" and {} more", calls_ - 1) : "", actual, peers);
+    if (code == "LS206")
+      return fmt::format("{} and {} issue the calls {}#{} and #{} in opposite order",
+                         words(ranks_in(classes_[suspect_class_])), peers, group_.label(), seq_, seq_ + 1);
+    if (!blame_.culprits.empty())
+      return fmt::format("{} issued {} at {}#{}, {} issued {}", whose, describe(*suspect().call), group_.label(),
+                         seq_, peers, describe(*reference().call));
+    return fmt::format("{} at {}#{}: {}: {}, {}: {}", lower_title(code), group_.label(), seq_,
+                       words(ranks_in(classes_[suspect_class_])), describe(*suspect().call), peers,
+                       describe(*reference().call));
+  }
+
+  const Run& run_;
+  const GroupView& group_;
+  std::uint64_t seq_;
+  std::vector<std::vector<At>> classes_;
+  std::size_t reference_class_{};
+  std::size_t suspect_class_{1};
+  Attribution blame_{};
+  mutable std::uint64_t calls_{1};
+};
+
+}  // namespace
+
+std::vector<At> calls_at(const GroupView& group, std::uint64_t seq) {
+  std::vector<At> calls;
+  for (const Member& member : group.members) {
+    if (const Collective* call = member.at(seq); call != nullptr)
+      calls.push_back({&member, call});
+  }
+  return calls;
+}
+
+Finding divergence(const Run& run, const GroupView& group, std::uint64_t seq) {
+  return Divergence(run, group, seq).finding();
+}
+
+std::optional<Finding> silent_swap(const GroupView& group, std::uint64_t seq, bool had_agreed) {
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> pairs;
+  std::vector<At> here = calls_at(group, seq);
+  if (here.size() != group.members.size() || (here.size() < 3 && !had_agreed))
+    return std::nullopt;
+  for (const At& at : here) {
+    const Collective* next = at.member->at(seq + 1);
+    if (next == nullptr || !agree(*next, *here.front().call) || next->overlapped || at.call->overlapped)
+      return std::nullopt;
+    pairs.emplace_back(at.member->site_key(*at.call), at.member->site_key(*next));
+  }
+  const auto [x, y] = pairs.front();
+  if (x == 0 || y == 0 || x == y)
+    return std::nullopt;
+  RankSet turned;
+  std::size_t other = 0;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    if (pairs[i] == std::pair{y, x}) {
+      turned.insert(here[i].member->rank);
+      other = i;
+    } else if (pairs[i] != std::pair{x, y}) {
+      return std::nullopt;
+    }
+  }
+  if (turned.empty())
+    return std::nullopt;
+  Finding finding;
+  finding.code = "LS206";
+  finding.group = group.label();
+  finding.op = std::string(history::name_of(here.front().call->op));
+  finding.seq = seq;
+  finding.confidence = Confidence::kLikely;
+  RankSet straight;
+  for (const At& at : here) {
+    finding.at_ns = std::max(finding.at_ns, at.call->issued_ns);
+    finding.affected.insert(at.member->rank);
+    if (!turned.contains(at.member->rank))
+      straight.insert(at.member->rank);
+  }
+  const Attribution blame = blame_minority(group, {turned, straight}, known_before(group, seq));
+  finding.culprits = blame.culprits;
+  finding.affected = finding.affected.minus(blame.culprits);
+  for (const std::size_t i : {other, std::size_t{0}}) {
+    const bool guilty = blame.culprits.contains(here[i].member->rank);
+    if (auto site = site_of(*here[i].member->process, *here[i].call, guilty ? "culprit" : "peer"))
+      finding.sites.push_back(*site);
+  }
+  finding.headline = fmt::format("{} and {} issue the equal calls {}#{} and #{} in opposite order", words(turned),
+                                 words(straight), group.label(), seq, seq + 1);
+  return finding;
+}
+
+}  // namespace lockstep::checkers

@@ -1,0 +1,235 @@
+#include "checkers/groups.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "checkers/sites.h"
+
+namespace lockstep::checkers {
+namespace {
+
+/// Records of a process are numbered: more missing than were given up means that one is lost.
+bool records_have_gap(const Process& process) {
+  const std::vector<Collective>& all = process.collectives;
+  if (process.dropped > 0)
+    return !all.empty() && all.back().record + 1 > all.size() + process.dropped;
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    if (all[i].record > all[i - 1].record + 1)
+      return true;
+  }
+  return false;
+}
+
+void add_records(std::vector<Member>& of_group, const Process& process, std::uint64_t cutoff_ns) {
+  std::vector<std::uint64_t> late(process.groups.size(), 0);
+  for (const Collective& call : process.collectives) {
+    if (call.group >= of_group.size() || history::is_point_to_point(call.op))
+      continue;
+    Member& member = of_group[call.group];
+    if (call.issued_ns > cutoff_ns) {
+      ++late[call.group];
+      continue;
+    }
+    if (member.slots.empty())
+      member.first_seq = call.seq;
+    if (call.seq < member.first_seq) {  // Kept apart while it was incomplete: in front of the ring.
+      const std::uint64_t more = member.first_seq - call.seq;
+      if (more > process.collectives.size() + process.dropped)
+        continue;
+      member.slots.insert(member.slots.begin(), more, nullptr);
+      member.first_seq = call.seq;
+    }
+    const std::uint64_t index = call.seq - member.first_seq;
+    if (index >= member.slots.size()) {
+      if (index > process.collectives.size() + process.dropped) {
+        member.vouches = false;  // A sequence number no writer can have reached.
+        continue;
+      }
+      member.slots.resize(index + 1, nullptr);
+    }
+    member.slots[index] = &call;
+  }
+  for (std::size_t group = 0; group < of_group.size(); ++group) {
+    Member& member = of_group[group];
+    const std::uint64_t total = process.groups[group].issued;
+    // A late record that is missing counts as early: more issued is the careful side.
+    member.issued = std::max(total - std::min(total, late[group]), member.first_seq + member.slots.size());
+    member.overwritten = member.first_seq > 0 && !member.slots.empty();
+    const bool to_the_end = member.slots.empty() || member.first_seq + member.slots.size() == member.issued;
+    const bool hole = std::find(member.slots.begin(), member.slots.end(), nullptr) != member.slots.end();
+    if (!to_the_end || (process.dropped == 0 && (hole || member.overwritten ||
+                                                 (member.slots.empty() && member.issued > 0))))
+      member.vouches = false;
+  }
+}
+
+std::vector<Member> members_of(const Process& process, std::uint64_t cutoff_ns) {
+  const bool gap = records_have_gap(process);
+  auto keys = std::make_shared<std::vector<std::uint64_t>>();
+  for (std::uint32_t site = 0; site < process.sites.size(); ++site)
+    keys->push_back(site_key(process, site));
+  std::vector<Member> of_group(process.groups.size());
+  for (std::uint32_t group = 0; group < of_group.size(); ++group) {
+    of_group[group].rank = *process.rank;
+    of_group[group].process = &process;
+    of_group[group].group = group;
+    of_group[group].site_keys = keys;
+    of_group[group].vouches = process.vouches(group) && !gap;
+  }
+  add_records(of_group, process, cutoff_ns);
+  return of_group;
+}
+
+bool contains(const std::vector<Rank>& ranks, Rank rank) {
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
+/// Two views of one name and generation whose members list each other: somebody created it differently.
+void mark_disagreements(std::vector<GroupView>& views) {
+  for (GroupView& a : views) {
+    for (GroupView& b : views) {
+      if (&a == &b || a.name != b.name || a.generation != b.generation)
+        continue;
+      for (const Member& x : a.members) {
+        for (const Member& y : b.members) {
+          if (x.vouches && y.vouches && contains(a.ranks, y.rank) && contains(b.ranks, x.rank))
+            a.members_disagree = b.members_disagree = true;
+        }
+      }
+    }
+  }
+}
+
+bool is_whole(const Run& run, const std::vector<const Process*>& processes, const std::vector<GroupView>& views) {
+  if (!journal_is_whole(run) || processes.size() != ranks_of(run).size())
+    return false;
+  return std::all_of(views.begin(), views.end(), [](const GroupView& view) {
+    return std::all_of(view.members.begin(), view.members.end(), [](const Member& m) { return m.vouches; });
+  });
+}
+
+/// Processes that were never there together are not partners (a restart reuses ranks and names).
+bool ended_before(const Run& run, const Process& process, std::uint64_t ns) {
+  return std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
+    return end.pid == process.pid && end.rank == process.rank && process.pid != 0 &&
+           end.at_ns > process.opened_ns && end.at_ns < ns;
+  });
+}
+
+}  // namespace
+
+bool GroupView::fully_seen() const {
+  return size > 0 && members.size() == static_cast<std::size_t>(size) && !members_disagree &&
+         std::all_of(members.begin(), members.end(), [](const Member& m) { return m.vouches; });
+}
+
+const Member* GroupView::member(Rank rank) const {
+  for (const Member& m : members) {
+    if (m.rank == rank)
+      return &m;
+  }
+  return nullptr;
+}
+
+std::optional<Rank> GroupView::global_rank(std::int32_t group_rank) const {
+  if (group_rank < 0)
+    return std::nullopt;
+  if (static_cast<std::size_t>(group_rank) < ranks.size())
+    return ranks[static_cast<std::size_t>(group_rank)];
+  for (const Member& m : members) {
+    if (m.about().my_rank == group_rank)
+      return m.rank;
+  }
+  return std::nullopt;
+}
+
+std::string GroupView::label() const {
+  const std::string& shown = name.empty() ? std::string("world") : name;
+  return generation == 0 ? shown : fmt::format("{} (creation {})", shown, generation + 1);
+}
+
+std::string GroupView::label(const Collective& call) const {
+  return fmt::format("{} {}#{}", history::name_of(call.op), label(), call.seq);
+}
+
+const Process* current_process(const Run& run, Rank rank) {
+  const Process* best = nullptr;
+  for (const Process& process : run.processes) {
+    if (process.rank != rank)
+      continue;
+    const auto key = [](const Process& p) { return std::tuple(!p.groups.empty(), p.opened_ns); };
+    if (best == nullptr || key(process) > key(*best))
+      best = &process;
+  }
+  return best;
+}
+
+RankSet ranks_of(const Run& run) {
+  RankSet ranks = RankSet::all(run.plan.world_size);
+  for (const Process& process : run.processes) {
+    if (process.rank)
+      ranks.insert(*process.rank);
+  }
+  for (const ProcessStart& start : run.starts) {
+    if (start.role == Role::kRank && start.rank)
+      ranks.insert(*start.rank);
+  }
+  return ranks;
+}
+
+std::vector<GroupView> group_views(const Run& run, std::uint64_t cutoff_ns) {
+  std::vector<const Process*> processes;
+  std::uint64_t last_opened = 0;
+  for (const Rank rank : ranks_of(run)) {
+    const Process* process = current_process(run, rank);
+    if (process == nullptr || process->groups.empty())
+      continue;
+    processes.push_back(process);
+    last_opened = std::max(last_opened, process->opened_ns);
+  }
+  std::vector<GroupView> views;
+  std::map<std::tuple<std::string, std::uint32_t, std::int32_t, std::vector<Rank>>, std::size_t> index;
+  for (const Process* process : processes) {
+    if (ended_before(run, *process, last_opened))
+      continue;
+    for (Member& member : members_of(*process, cutoff_ns)) {
+      const Group& group = member.about();
+      const auto [place, is_new] =
+          index.try_emplace({group.name, group.generation, group.size, group.ranks}, views.size());
+      if (is_new) {
+        views.emplace_back();
+        views.back().name = group.name;
+        views.back().generation = group.generation;
+        views.back().size = group.size;
+        views.back().ranks = group.ranks;
+      }
+      views[place->second].members.push_back(std::move(member));
+    }
+  }
+  mark_disagreements(views);
+  const bool whole = is_whole(run, processes, views);
+  for (GroupView& view : views)
+    view.run_is_whole = whole;
+  return views;
+}
+
+std::uint64_t first_act_ns(const Run& run) {
+  std::uint64_t first = kNever;
+  for (const Acted& act : run.acted) {
+    const bool to_a_rank = act.rank.has_value() &&
+                           (act.action == "TERM" || act.action == "KILL" || act.action == "INT" ||
+                            act.action == "STOP");
+    if (to_a_rank || act.action == "deadline" || act.action == "interrupted")
+      first = std::min(first, act.at_ns);
+  }
+  return first;
+}
+
+std::string words(const RankSet& ranks) {
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", ranks.to_string());
+}
+
+}  // namespace lockstep::checkers

@@ -1,0 +1,82 @@
+// The groups of a run seen across ranks: for each group the records of every member, by sequence number. What
+// the matching and progress checkers start from.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/history/run.h"
+#include "harness/verdict/verdict.h"
+
+namespace lockstep::checkers {
+
+inline constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
+
+/// One member's part of a group, as far as it happened before the view's cutoff.
+struct Member {
+  Rank rank{};
+  const Process* process{};
+  std::uint32_t group{};  ///< Index into process->groups.
+  bool vouches{};         ///< Absence of a record is absence of a call.
+  bool overwritten{};     ///< The first records are gone; counts and digests are not.
+  std::uint64_t issued{};
+  std::uint64_t first_seq{};                ///< Of slots[0].
+  std::vector<const Collective*> slots{};   ///< Consecutive; null where a record is missing.
+
+  [[nodiscard]] const Collective* at(std::uint64_t seq) const {
+    return seq < first_seq || seq - first_seq >= slots.size() ? nullptr : slots[seq - first_seq];
+  }
+  std::shared_ptr<const std::vector<std::uint64_t>> site_keys{};  ///< By index of Process::sites.
+
+  /// Where a call came from, comparable across ranks; 0 = not recorded.
+  [[nodiscard]] std::uint64_t site_key(const Collective& call) const {
+    return site_keys == nullptr || call.site >= site_keys->size() ? 0 : (*site_keys)[call.site];
+  }
+  [[nodiscard]] const Group& about() const { return process->groups[group]; }
+};
+
+struct GroupView {
+  std::string name{};
+  std::uint32_t generation{};
+  std::int32_t size{};
+  std::vector<Rank> ranks{};      ///< Global ranks by group rank; empty = not known.
+  std::vector<Member> members{};  ///< Those with a history, ascending by rank.
+  bool members_disagree{};        ///< Members list each other, and not the same members.
+  /// Of the whole run: journal complete, a history of every rank, all of it vouched for. Where anything is
+  /// missing, what it would have told might blame another rank.
+  bool run_is_whole{};
+
+  /// Every member has a history that vouches for this group.
+  [[nodiscard]] bool fully_seen() const;
+  [[nodiscard]] const Member* member(Rank rank) const;
+  /// Global rank of a rank of the group; none if not known.
+  [[nodiscard]] std::optional<Rank> global_rank(std::int32_t group_rank) const;
+  /// "dp", or "dp (2nd)" for a group created again under an old name.
+  [[nodiscard]] std::string label() const;
+  /// "all_reduce dp#1291".
+  [[nodiscard]] std::string label(const Collective& call) const;
+};
+
+/// What happened up to `cutoff_ns`. One process per rank: the last that had a group.
+std::vector<GroupView> group_views(const Run& run, std::uint64_t cutoff_ns = kNever);
+
+/// The history file of a rank that counts: the last one with a group, else the last one. Null if none.
+const Process* current_process(const Run& run, Rank rank);
+
+/// All ranks of the run: the plan's world, and whoever wrote a history.
+RankSet ranks_of(const Run& run);
+
+/// The journal of the supervisor says all that happened so far: absence of a record is absence of the event.
+inline bool journal_is_whole(const Run& run) { return run.live || run.journal_complete; }
+
+/// When we first ended something: what follows is our doing. kNever if we did not.
+std::uint64_t first_act_ns(const Run& run);
+
+/// "rank 3", "ranks 0-2,4".
+std::string words(const RankSet& ranks);
+
+}  // namespace lockstep::checkers

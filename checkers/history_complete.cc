@@ -1,0 +1,51 @@
+#include "checkers/history_complete.h"
+
+#include <fmt/format.h>
+
+#include "checkers/groups.h"
+
+namespace lockstep::checkers {
+namespace {
+
+std::vector<std::string> what_is_missing(const Run& run) {
+  std::vector<std::string> missing;
+  for (const std::string& sentence : run.missing)
+    missing.push_back("LS901: " + sentence);
+  if (!run.journal_complete)
+    missing.emplace_back("LS901: the journal of the run has a gap or no end");
+  for (const Rank rank : ranks_of(run)) {
+    if (current_process(run, rank) == nullptr)
+      missing.push_back(fmt::format("LS901: rank {} has no history", rank.value));
+  }
+  for (const Process& process : run.processes) {
+    const std::string whose =
+        process.rank ? fmt::format("rank {}", process.rank->value) : fmt::format("process {}", process.pid);
+    if (process.damaged)
+      missing.push_back(fmt::format("LS901: part of the history of {} makes no sense and was left out", whose));
+    else if (!process.closed)
+      missing.push_back(fmt::format("LS901: the history of {} has no closing record", whose));
+    if (process.dropped > 0)
+      missing.push_back(fmt::format("LS902: {} records of {} were dropped", process.dropped, whose));
+  }
+  return missing;
+}
+
+}  // namespace
+
+Verdict HistoryComplete::check(const Run& run) const {
+  Verdict verdict{.name = std::string(name())};
+  verdict.examined["processes"] = run.processes.size();
+  const std::vector<std::string> missing = what_is_missing(run);
+  if (run.live) {
+    verdict.reason = "the run goes on";
+  } else if (!missing.empty()) {
+    verdict.reason = missing.front();
+    if (missing.size() > 1)
+      verdict.reason += fmt::format(" (and {} more)", missing.size() - 1);
+  } else {
+    verdict.outcome = Outcome::kPass;
+  }
+  return verdict;
+}
+
+}  // namespace lockstep::checkers

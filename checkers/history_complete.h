@@ -1,0 +1,14 @@
+// Is everything that happened on record? States what is missing (LS901, LS902, LS904) and blames nobody.
+#pragma once
+
+#include "harness/verdict/verdict.h"
+
+namespace lockstep::checkers {
+
+class HistoryComplete : public Checker {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "history"; }
+  [[nodiscard]] Verdict check(const Run& run) const override;
+};
+
+}  // namespace lockstep::checkers

@@ -1,0 +1,203 @@
+#include "checkers/judge.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <map>
+#include <tuple>
+
+#include "checkers/collective_order.h"
+#include "checkers/deadlock.h"
+#include "checkers/gradient_reference.h"
+#include "checkers/history_complete.h"
+#include "checkers/marks.h"
+#include "checkers/process_end.h"
+#include "checkers/replica_equality.h"
+
+namespace lockstep::checkers {
+namespace {
+
+constexpr std::size_t kEvidenceMax = 24;
+
+/// The most specific proven explanation of one divergence comes first.
+std::int32_t place_of(const std::string& code) {
+  static const std::map<std::string, std::int32_t> kPlaces{
+      {"LS101", 10}, {"LS107", 10}, {"LS305", 20}, {"LS306", 20}, {"LS102", 21},
+      {"LS302", 40}, {"LS303", 50}, {"LS301", 60}, {"LS307", 70}};
+  const auto place = kPlaces.find(code);
+  if (place != kPlaces.end())
+    return place->second;
+  return code.rfind("LS2", 0) == 0 ? 30 : 80;
+}
+
+bool is_about_data(const Finding& finding) {
+  return finding.code.rfind("LS4", 0) == 0 || finding.code.rfind("LS5", 0) == 0;
+}
+
+/// Within a step a wrong value at an earlier point of it is the source of later ones.
+std::tuple<std::int64_t, std::int32_t> data_place(const Finding& finding) {
+  static const std::map<std::string, std::int32_t> kPlaces{{"LS406", -1}, {"LS402", 1}, {"LS407", 2}, {"LS403", 3},
+                                                           {"LS506", 4},  {"LS501", 5}, {"LS401", 6}, {"LS404", 7}};
+  const auto place = kPlaces.find(finding.code);
+  const std::int32_t within = place == kPlaces.end() ? 8 : place->second;
+  return {within < 0 ? -1 : finding.step.value_or(0), within};
+}
+
+bool is_an_end(const Finding& finding) { return finding.code == "LS101" || finding.code == "LS102"; }
+
+/// The ranks that the end is about had already issued the call in which others disagree: the end came after.
+bool entered(const Finding& end, const Finding& mismatch) {
+  RankSet there = mismatch.affected;
+  for (const Rank rank : mismatch.culprits)
+    there.insert(rank);
+  // Without a culprit, an end that only noticed a peer is a consequence of whatever else is proven.
+  return end.culprits.empty() || std::any_of(end.culprits.begin(), end.culprits.end(),
+                                             [&](Rank rank) { return there.contains(rank); });
+}
+
+void absorb(Finding& first, Finding& later) {
+  const bool same_call = !first.group.empty() && first.group == later.group && first.seq == later.seq;
+  const bool explains_wait = is_an_end(first) && later.code.rfind("LS3", 0) == 0;
+  first.consequences += later.consequences;
+  if (same_call || explains_wait) {
+    std::vector<std::string> codes = later.also;
+    codes.insert(codes.begin(), later.code);
+    for (const std::string& code : codes) {
+      if (code != first.code && std::find(first.also.begin(), first.also.end(), code) == first.also.end())
+        first.also.push_back(code);
+    }
+    if (first.group.empty()) {
+      first.group = later.group;
+      first.op = later.op;
+      first.seq = later.seq;
+    }
+    if (first.evidence.size() < kEvidenceMax)
+      first.evidence.push_back(later.headline);
+    for (const SiteRef& site : later.sites) {
+      const bool known = std::any_of(first.sites.begin(), first.sites.end(), [&](const SiteRef& s) {
+        return s.file == site.file && s.line == site.line && s.rank == site.rank;
+      });
+      if (!known && first.sites.size() < 4) {
+        first.sites.push_back(site);
+        if (!first.culprits.contains(site.rank))
+          first.sites.back().role = "peer";
+      }
+    }
+    for (const Rank rank : later.affected) {
+      if (!first.culprits.contains(rank))
+        first.affected.insert(rank);
+    }
+  } else {
+    ++first.consequences;
+    if (first.evidence.size() < kEvidenceMax)
+      first.evidence.push_back(fmt::format("after it, {}: {}", later.code, later.headline));
+  }
+}
+
+/// Ends, mismatches and waits are one divergence: the first of them explains the rest.
+std::vector<Finding> one_per_divergence(std::vector<Finding> findings) {
+  std::stable_sort(findings.begin(), findings.end(), [](const Finding& a, const Finding& b) {
+    return std::tuple(place_of(a.code), a.at_ns) < std::tuple(place_of(b.code), b.at_ns);
+  });
+  if (findings.empty())
+    return findings;
+  std::size_t first = 0;
+  for (std::size_t i = 0; is_an_end(findings.front()) && i < findings.size(); ++i) {
+    if (place_of(findings[i].code) == 30 && entered(findings.front(), findings[i])) {
+      first = i;
+      break;
+    }
+  }
+  // An end that only noticed a peer, and a stall that is proven: the stall explains it.
+  if (first == 0 && is_an_end(findings.front()) && findings.front().culprits.empty()) {
+    for (std::size_t i = 1; i < findings.size() && first == 0; ++i) {
+      if (!findings[i].culprits.empty() || findings[i].confidence == Confidence::kCertain)
+        first = i;
+    }
+  }
+  Finding primary = std::move(findings[first]);
+  for (std::size_t i = 0; i < findings.size(); ++i) {
+    if (i != first)
+      absorb(primary, findings[i]);
+  }
+  std::vector<Finding> result;
+  result.push_back(std::move(primary));
+  return result;
+}
+
+std::vector<Finding> first_wrong_value(std::vector<Finding> findings) {
+  std::stable_sort(findings.begin(), findings.end(),
+                   [](const Finding& a, const Finding& b) { return data_place(a) < data_place(b); });
+  for (std::size_t i = 1; i < findings.size(); ++i)
+    absorb(findings.front(), findings[i]);
+  if (findings.size() > 1)
+    findings.resize(1);
+  return findings;
+}
+
+std::vector<Finding> combine(const std::vector<Verdict>& verdicts) {
+  std::vector<Finding> of_order;
+  std::vector<Finding> of_data;
+  for (const Verdict& verdict : verdicts) {
+    for (const Finding& finding : verdict.findings)
+      (is_about_data(finding) ? of_data : of_order).push_back(finding);
+  }
+  std::vector<Finding> order = one_per_divergence(std::move(of_order));
+  std::vector<Finding> data = first_wrong_value(std::move(of_data));
+  if (order.empty() || data.empty()) {
+    order.insert(order.end(), data.begin(), data.end());
+    return order;
+  }
+  if (data.front().at_ns < order.front().at_ns)  // A wrong value explains no hang: both are told.
+    return {data.front(), order.front()};
+  absorb(order.front(), data.front());  // Values after a divergence are worth nothing.
+  return order;
+}
+
+Verdict checked(const Checker& checker, const Run& run) {
+  const std::string name(checker.name());
+  try {
+    return checker.check(run);
+  } catch (const std::exception& error) {
+    return {.name = name, .outcome = Outcome::kUndecided,
+            .reason = fmt::format("LS903: the checker {} failed: {}", name, error.what()),
+            .examined = {}, .findings = {}, .measures = {}};
+  }
+}
+
+}  // namespace
+
+Checkers all_checkers() {
+  Checkers checkers;
+  checkers.push_back(std::make_unique<ProcessEndChecker>());
+  checkers.push_back(std::make_unique<CollectiveOrder>());
+  checkers.push_back(std::make_unique<Deadlock>());
+  checkers.push_back(std::make_unique<ReplicaEquality>());
+  checkers.push_back(std::make_unique<GradientReference>());
+  checkers.push_back(std::make_unique<Marks>());
+  checkers.push_back(std::make_unique<HistoryComplete>());
+  return checkers;
+}
+
+Judgement judge(const Run& run, const Checkers& checkers) {
+  Judgement judgement;
+  for (const auto& checker : checkers)
+    judgement.verdicts.push_back(checked(*checker, run));
+  judgement.findings = combine(judgement.verdicts);
+  const auto any = [&](Outcome outcome) {
+    return std::any_of(judgement.verdicts.begin(), judgement.verdicts.end(),
+                       [&](const Verdict& verdict) { return verdict.outcome == outcome; });
+  };
+  const bool wrong = std::any_of(judgement.findings.begin(), judgement.findings.end(),
+                                 [](const Finding& finding) { return finding.severity == Severity::kError; });
+  if (wrong)
+    judgement.outcome = Outcome::kFail;
+  else if (any(Outcome::kUndecided) || judgement.verdicts.empty())
+    judgement.outcome = Outcome::kUndecided;
+  else
+    judgement.outcome = any(Outcome::kPass) ? Outcome::kPass : Outcome::kSkipped;
+  return judgement;
+}
+
+}  // namespace lockstep::checkers

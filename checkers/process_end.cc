@@ -1,0 +1,278 @@
+#include "checkers/process_end.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <string_view>
+#include <tuple>
+
+#include "checkers/groups.h"
+#include "checkers/sites.h"
+#include "checkers/waits.h"
+
+namespace lockstep::checkers {
+namespace {
+
+constexpr std::size_t kTextMax = 200;
+
+std::string signal_name(std::int32_t signal) {
+  constexpr std::array<std::pair<std::int32_t, std::string_view>, 14> kNames{{
+      {SIGHUP, "SIGHUP"}, {SIGINT, "SIGINT"}, {SIGQUIT, "SIGQUIT"}, {SIGILL, "SIGILL"}, {SIGTRAP, "SIGTRAP"},
+      {SIGABRT, "SIGABRT"}, {SIGBUS, "SIGBUS"}, {SIGFPE, "SIGFPE"}, {SIGKILL, "SIGKILL"}, {SIGUSR1, "SIGUSR1"},
+      {SIGSEGV, "SIGSEGV"}, {SIGUSR2, "SIGUSR2"}, {SIGPIPE, "SIGPIPE"}, {SIGTERM, "SIGTERM"}}};
+  for (const auto& [number, text] : kNames) {
+    if (number == signal)
+      return std::string(text);
+  }
+  return fmt::format("signal {}", signal);
+}
+
+/// What a rank says when another one is gone or silent.
+bool speaks_of_a_peer(std::string_view text) {
+  constexpr std::array kTexts{
+      std::string_view{"Connection closed by peer"}, std::string_view{"Connection reset by peer"},
+      std::string_view{"Connection refused"},        std::string_view{"Broken pipe"},
+      std::string_view{"gloo/transport"},            std::string_view{"Application timeout caused pair closure"},
+      std::string_view{"Timed out waiting"},         std::string_view{"Socket Timeout"},
+      std::string_view{"ncclRemoteError"},           std::string_view{"NCCL communicator was aborted"},
+      std::string_view{"Broken pipe"},               std::string_view{"recvValue failed"}};
+  return std::any_of(kTexts.begin(), kTexts.end(),
+                     [&](std::string_view t) { return text.find(t) != std::string_view::npos; });
+}
+
+std::string first_line(const std::string& text) {
+  std::string line = text.substr(0, text.find('\n'));
+  if (line.size() > kTextMax)
+    line = line.substr(0, kTextMax) + "...";
+  return line;
+}
+
+/// The first sign that a rank failed.
+struct Failure {
+  Rank rank{};
+  std::uint64_t at_ns{};
+  std::string what{};       ///< "was killed by SIGKILL".
+  std::string exception{};  ///< Its text, for one that raised.
+  bool after_a_peer{};      ///< Its own evidence says that another rank was gone or silent first.
+  bool aborted{};           ///< SIGABRT: how C++ programs end on an error of the transport.
+  std::optional<SiteRef> raised{};
+};
+
+bool had_failed_collective(const Run& run, Rank rank) {
+  const Process* process = current_process(run, rank);
+  return process != nullptr && std::any_of(process->collectives.begin(), process->collectives.end(),
+                                           [](const Collective& c) { return c.failed; });
+}
+
+std::vector<Failure> failures_of(const Run& run) {
+  std::vector<Failure> failures;
+  const auto add = [&](Failure failure) {
+    for (Failure& known : failures) {
+      if (known.rank == failure.rank) {
+        if (failure.at_ns < known.at_ns)
+          known = std::move(failure);
+        return;
+      }
+    }
+    failures.push_back(std::move(failure));
+  };
+  for (const Request& request : run.requests) {
+    if (request.role != Role::kRank || !request.rank || request.outcome != "failed")
+      continue;
+    Failure failure{*request.rank, request.answered_ns.value_or(request.at_ns),
+                    fmt::format("raised: {}", first_line(request.text)), request.text,
+                    speaks_of_a_peer(request.text), false,
+                    site_of(*request.rank, request.raised_at.frames, "raised")};
+    add(std::move(failure));
+  }
+  for (const ProcessEnd& end : run.ends) {
+    if (end.role != Role::kRank || !end.rank || end.our_signal)
+      continue;
+    const bool signalled = end.signal.has_value();
+    if (!signalled && end.exit_status.value_or(0) == 0)
+      continue;
+    const bool hit = signalled && *end.signal != SIGABRT && *end.signal != SIGPIPE;
+    Failure failure{*end.rank, end.at_ns,
+                    signalled ? fmt::format("was killed by {}", signal_name(*end.signal))
+                              : fmt::format("exited with status {}", *end.exit_status),
+                    "", !hit && had_failed_collective(run, *end.rank), signalled && *end.signal == SIGABRT,
+                    std::nullopt};
+    add(std::move(failure));
+  }
+  // Whoever failed for a reason of its own comes before whoever may only have noticed; then by time.
+  std::stable_sort(failures.begin(), failures.end(), [](const Failure& a, const Failure& b) {
+    return std::tuple(a.after_a_peer, a.aborted, a.at_ns) < std::tuple(b.after_a_peer, b.aborted, b.at_ns);
+  });
+  return failures;
+}
+
+/// Others were in, or beyond, a collective that this rank never issued, and came to a bad or a forced end.
+bool was_needed(const Run& run, const std::vector<GroupView>& groups, Rank rank) {
+  for (const GroupView& group : groups) {
+    const Member* left = group.member(rank);
+    if (left == nullptr || !left->vouches)
+      continue;
+    for (const Member& member : group.members) {
+      if (member.rank == rank || member.issued <= left->issued)
+        continue;
+      const Collective* call = member.at(left->issued);
+      if (call == nullptr || (call->completed_ns && !call->failed))
+        continue;
+      const bool ended_badly = std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
+        return end.rank == member.rank && (end.our_signal || end.signal || end.exit_status.value_or(0) != 0);
+      });
+      if (call->failed || ended_badly)
+        return true;
+    }
+  }
+  return false;
+}
+
+/// Status 0, before it was asked to go or while others needed it.
+std::vector<const ProcessEnd*> early_leavers(const Run& run, const std::vector<GroupView>& groups) {
+  std::vector<const ProcessEnd*> leavers;
+  for (const ProcessEnd& end : run.ends) {
+    if (end.role != Role::kRank || !end.rank || end.our_signal || end.signal || end.exit_status.value_or(1) != 0)
+      continue;
+    bool conversation = false;
+    bool asked = false;
+    for (const Request& request : run.requests) {
+      if (request.role != Role::kRank || request.rank != end.rank || request.at_ns > end.at_ns)
+        continue;
+      conversation = true;
+      asked |= request.message == "bye" || request.message == "fault";
+    }
+    if (conversation ? !asked : was_needed(run, groups, *end.rank))
+      leavers.push_back(&end);
+  }
+  std::stable_sort(leavers.begin(), leavers.end(),
+                   [](const ProcessEnd* a, const ProcessEnd* b) { return a->at_ns < b->at_ns; });
+  return leavers;
+}
+
+Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
+  const Failure& first = failures.front();
+  Finding finding;
+  finding.code = "LS101";
+  finding.at_ns = first.at_ns;
+  RankSet alike{first.rank};  // One exception on several ranks is one mistake.
+  for (const Failure& failure : failures) {
+    if (!first.exception.empty() && failure.exception == first.exception)
+      alike.insert(failure.rank);
+  }
+  const RankSet everyone = ranks_of(run);
+  const bool blamable = !first.after_a_peer && alike.size() < everyone.size() && journal_is_whole(run) &&
+                        (whole || failures.size() == 1);
+  if (blamable || (everyone.size() == 1 && journal_is_whole(run))) {
+    finding.culprits = alike;
+    finding.confidence = Confidence::kCertain;
+  }
+  finding.affected = everyone.minus(finding.culprits);
+  const std::string where = first.raised ? at_site(first.raised) : "";
+  finding.headline = fmt::format("{} {}{}", words(alike), first.what, where);
+  for (const Failure& failure : failures) {
+    if (alike.contains(failure.rank) && failure.raised) {
+      finding.sites.push_back(*failure.raised);
+      break;
+    }
+  }
+  for (const Failure& failure : failures) {
+    if (!alike.contains(failure.rank)) {
+      ++finding.consequences;
+      if (finding.evidence.size() < 8)
+        finding.evidence.push_back(fmt::format("rank {} {} after it", failure.rank.value, failure.what));
+    }
+  }
+  if (first.after_a_peer)
+    finding.evidence.emplace_back("it says that another rank was gone or silent; none was seen to end before");
+  return finding;
+}
+
+Finding left(const Run& run, const std::vector<const ProcessEnd*>& leavers, std::size_t consequences, bool whole) {
+  const Rank rank = *leavers.front()->rank;
+  Finding finding;
+  finding.code = "LS102";
+  finding.at_ns = leavers.front()->at_ns;
+  if (whole || leavers.size() == 1) {
+    finding.culprits = {rank};
+    finding.confidence = Confidence::kCertain;
+  }
+  finding.affected = ranks_of(run).minus(finding.culprits);
+  finding.consequences = consequences + leavers.size() - 1;
+  const Process* process = current_process(run, rank);
+  std::string last = "before it issued anything";
+  if (process != nullptr && !process->collectives.empty()) {
+    const Collective& call = process->collectives.back();
+    const auto site = site_of(*process, call, finding.culprits.empty() ? "peer" : "culprit");
+    if (site)
+      finding.sites.push_back(*site);
+    last = fmt::format("after {} #{}{}", history::name_of(call.op), call.seq, at_site(site));
+  }
+  finding.headline = fmt::format("rank {} exited with status 0 while others still need it", rank.value);
+  finding.evidence.push_back(fmt::format("rank {} left {}", rank.value, last));
+  for (const Request& request : run.requests) {
+    if (request.role == Role::kRank && request.rank == rank && !request.answered_ns)
+      finding.evidence.push_back(fmt::format("its request `{}` was not answered", request.message));
+  }
+  return finding;
+}
+
+/// What went wrong with our own hosts: nothing is then claimed about the job.
+std::string host_trouble(const Run& run) {
+  for (const Request& request : run.requests) {
+    if (request.outcome == "protocol")
+      return fmt::format("LS904: {} broke the protocol in `{}`: {}",
+                         request.rank ? fmt::format("the host of rank {}", request.rank->value)
+                                      : std::string("the reference host"),
+                         request.message, first_line(request.text));
+  }
+  for (const ProcessEnd& end : run.ends) {
+    const bool of_ours = end.role == Role::kReference || end.role == Role::kWarmParent;
+    if (of_ours && !end.our_signal && (end.signal || end.exit_status.value_or(0) != 0))
+      return fmt::format("LS904: the {} ended by itself ({})",
+                         end.role == Role::kReference ? "reference host" : "warm parent",
+                         end.signal ? signal_name(*end.signal) : fmt::format("status {}", *end.exit_status));
+  }
+  return "";
+}
+
+}  // namespace
+
+Verdict ProcessEndChecker::check(const Run& run) const {
+  Verdict verdict{.name = std::string(name())};
+  const std::vector<GroupView> groups = group_views(run, first_act_ns(run));
+  const bool whole = !groups.empty() && groups.front().run_is_whole;
+  const std::vector<Failure> failures = failures_of(run);
+  std::vector<const ProcessEnd*> leavers;
+  if (journal_is_whole(run))  // That it was not asked to go is an absence.
+    leavers = early_leavers(run, groups);
+  std::uint64_t started = 0;
+  std::uint64_t ended = 0;
+  for (const ProcessStart& start : run.starts)
+    started += start.role == Role::kRank ? 1 : 0;
+  for (const ProcessEnd& end : run.ends)
+    ended += end.role == Role::kRank ? 1 : 0;
+  verdict.examined["ranks"] = ended;
+  const bool left_first = !leavers.empty() && (failures.empty() || failures.front().after_a_peer ||
+                                               leavers.front()->at_ns < failures.front().at_ns);
+  if (left_first)
+    verdict.findings.push_back(left(run, leavers, failures.size(), whole));
+  else if (!failures.empty())
+    verdict.findings.push_back(died(run, failures, whole));
+  if (!verdict.findings.empty()) {
+    verdict.outcome = Outcome::kFail;
+    return verdict;
+  }
+  verdict.reason = host_trouble(run);
+  if (verdict.reason.empty() && !run.journal_complete)
+    verdict.reason = run.live ? "the run goes on" : "LS901: the journal of the run is incomplete";
+  else if (verdict.reason.empty() && (ended == 0 || ended < started))
+    verdict.reason = "the end of a rank is not on record";
+  if (verdict.reason.empty())
+    verdict.outcome = Outcome::kPass;
+  return verdict;
+}
+
+}  // namespace lockstep::checkers

@@ -1,0 +1,15 @@
+// How did the ranks end? LS101: one died first (signal, status, exception). LS102: one left while the others
+// still needed it. What follows from the first end is counted, and signals of our own never count.
+#pragma once
+
+#include "harness/verdict/verdict.h"
+
+namespace lockstep::checkers {
+
+class ProcessEndChecker : public Checker {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "process-end"; }
+  [[nodiscard]] Verdict check(const Run& run) const override;
+};
+
+}  // namespace lockstep::checkers

@@ -1,0 +1,256 @@
+#include "checkers/replica_equality.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "checkers/groups.h"
+#include "checkers/observed.h"
+
+namespace lockstep::checkers {
+namespace {
+
+constexpr std::size_t kNamesMax = 16;
+
+/// Who must hold what at one sighting.
+struct Rule {
+  std::string code{};
+  bool rank_0_decides{};
+};
+
+std::string contract_of(const Run& run, const std::string& what) {
+  const auto place = run.plan.contract.find(what);
+  return place == run.plan.contract.end() ? "" : place->second;
+}
+
+std::optional<Rule> rule_of(const Sighting& sighting, const std::string& buffers) {
+  const std::string_view kind = kind_of(sighting.name);
+  const bool initial = is_phase(sighting.phase, "initial");
+  if (is_phase(sighting.phase, "before") || is_phase(sighting.phase, "forward_entry_unsynced"))
+    return std::nullopt;  // Legally different.
+  if (kind == "param")
+    return initial ? Rule{"LS406", true} : Rule{"LS401", false};
+  if (kind == "optimizer")
+    return Rule{"LS404", false};
+  if (kind != "buffer")
+    return std::nullopt;
+  if (initial && buffers == "rank0")
+    return Rule{"LS406", true};
+  if (is_phase(sighting.phase, "forward_entry") && (buffers == "rank0" || buffers == "synchronised"))
+    return Rule{"LS402", buffers == "rank0"};
+  return std::nullopt;
+}
+
+/// What rank 0 held just before: nothing of its own may change in between, so at the next sighting it still
+/// holds it, unless somebody else's value was written over it.
+class Sources {
+ public:
+  explicit Sources(const std::vector<Sighting>& all) {
+    for (const Sighting& sighting : all) {
+      if (sighting.occasion == 0)
+        by_place_[{sighting.step, sighting.phase, sighting.name}] = &sighting;
+      else
+        repeated_.insert({sighting.step, sighting.name});
+    }
+  }
+
+  /// Null where it was not observed, or where the step has micro-batches whose forwards lie in between.
+  [[nodiscard]] const Observation* before(const Sighting& sighting) const {
+    if (repeated_.count({sighting.step, sighting.name}) > 0)
+      return nullptr;
+    const std::int64_t step = sighting.step;
+    const std::string& name = sighting.name;
+    if (is_phase(sighting.phase, "initial"))
+      return rank_0(step, "before", name);
+    const std::int32_t forward = phase_index(sighting.phase);
+    if (forward > 0)
+      return rank_0(step, fmt::format("after_forward/{}", forward - 1), name);
+    if (const Observation* source = rank_0(step, "initial", name); source != nullptr)
+      return source;
+    return rank_0(step - 1, "after_backward", name);
+  }
+
+ private:
+  [[nodiscard]] const Observation* rank_0(std::int64_t step, const std::string& phase, const std::string& name) const {
+    const auto place = by_place_.find({step, phase, name});
+    if (place == by_place_.end())
+      return nullptr;
+    const auto rank = place->second->by_rank.find(Rank{0});
+    return rank == place->second->by_rank.end() ? nullptr : rank->second;
+  }
+
+  std::map<std::tuple<std::int64_t, std::string, std::string>, const Sighting*> by_place_{};
+  std::set<std::pair<std::int64_t, std::string>> repeated_{};
+};
+
+/// Ranks that do not hold the value they must; `undecided` if who decides it was not seen.
+struct Comparison {
+  RankSet differ{};
+  const Observation* expected{};
+  bool undecided{};
+  bool overwritten{};  ///< Rank 0 itself no longer holds its own value.
+};
+
+Comparison compare(const Sighting& sighting, const Rule& rule, const Sources& sources) {
+  Comparison result;
+  const auto rank_0 = sighting.by_rank.find(Rank{0});
+  if (rule.rank_0_decides) {
+    if (rank_0 == sighting.by_rank.end()) {
+      result.undecided = true;
+      return result;
+    }
+    result.expected = rank_0->second;
+    if (const Observation* before = sources.before(sighting); before != nullptr && !identical(*before, *rank_0->second)) {
+      result.expected = before;
+      result.overwritten = true;
+    }
+  } else {
+    // The value that most ranks hold; which ranks are to blame is decided elsewhere.
+    std::size_t most = 0;
+    for (const auto& [rank, candidate] : sighting.by_rank) {
+      const Observation& value = *candidate;
+      const auto holders = static_cast<std::size_t>(
+          std::count_if(sighting.by_rank.begin(), sighting.by_rank.end(),
+                        [&](const auto& other) { return identical(*other.second, value); }));
+      if (holders > most) {
+        most = holders;
+        result.expected = candidate;
+      }
+    }
+  }
+  for (const auto& [rank, observation] : sighting.by_rank) {
+    if (!identical(*observation, *result.expected))
+      result.differ.insert(rank);
+  }
+  return result;
+}
+
+class Collector {
+ public:
+  explicit Collector(const Run& run) : run_(run) {}
+
+  void add(const Sighting& sighting, const Rule& rule, const Comparison& comparison) {
+    Finding* finding = find(rule.code);
+    if (finding == nullptr) {
+      findings_.push_back(start(sighting, rule));
+      finding = &findings_.back();
+      if (rule.rank_0_decides && comparison.overwritten)
+        finding->evidence.push_back(fmt::format(
+            "rank 0 itself entered with another value of {} than it had before", tensor_name(sighting.name)));
+    } else if (finding->step != sighting.step || place_.at(rule.code) != sighting.phase) {
+      ++finding->consequences;
+      return;
+    }
+    const std::string name(tensor_name(sighting.name));
+    if (finding->names.size() < kNamesMax)
+      finding->names.push_back(name);
+    for (const Rank rank : comparison.differ)
+      differ_[rule.code].insert(rank);
+    const auto difference =
+        largest_difference(run_, *comparison.expected, *sighting.by_rank.at(*comparison.differ.begin()));
+    if (finding->evidence.size() < kNamesMax)
+      finding->evidence.push_back(fmt::format(
+          "{}: {} differ{} from {}{}", name, words(comparison.differ), comparison.differ.size() == 1 ? "s" : "",
+          rule.rank_0_decides ? "rank 0's" : "the other ranks",
+          difference ? fmt::format(", by up to {:.6g} on rank {}", *difference, comparison.differ.begin()->value) : ""));
+  }
+
+  std::vector<Finding> finish() {
+    for (Finding& finding : findings_) {
+      const RankSet& differ = differ_[finding.code];
+      const RankSet everyone = ranks_of(run_);
+      // A minority against a strict majority of three or more; else nobody is convicted.
+      const bool minority = everyone.size() >= 3 && 2 * differ.size() < everyone.size();
+      if (minority && run_.journal_complete) {
+        finding.culprits = differ;
+        finding.affected = everyone.minus(differ);
+        finding.confidence = Confidence::kLikely;
+      } else {
+        finding.affected = differ;
+      }
+      const std::string which =
+          finding.names.size() == 1 ? finding.names.front()
+                                    : fmt::format("{} and {} more", finding.names.front(), finding.names.size() - 1);
+      finding.headline = fmt::format("{} {} on {}", which, what_[finding.code], words(differ));
+    }
+    return std::move(findings_);
+  }
+
+ private:
+  Finding* find(const std::string& code) {
+    for (Finding& finding : findings_) {
+      if (finding.code == code)
+        return &finding;
+    }
+    return nullptr;
+  }
+
+  Finding start(const Sighting& sighting, const Rule& rule) {
+    Finding finding;
+    finding.code = rule.code;
+    finding.step = sighting.step;
+    for (const auto& [rank, observation] : sighting.by_rank)
+      finding.at_ns = std::max(finding.at_ns, observation->at_ns);
+    place_[rule.code] = sighting.phase;
+    const std::string when = fmt::format("at {} of step {}", sighting.phase, sighting.step);
+    if (rule.code == "LS406")
+      what_[rule.code] = "is not rank 0's right after wrapping";
+    else if (rule.code == "LS402")
+      what_[rule.code] = fmt::format("is not {} {}", rule.rank_0_decides ? "rank 0's" : "the same on all ranks", when);
+    else
+      what_[rule.code] = fmt::format("differs {}", when);
+    return finding;
+  }
+
+  const Run& run_;
+  std::vector<Finding> findings_{};
+  std::map<std::string, RankSet> differ_{};
+  std::map<std::string, std::string> what_{}, place_{};
+};
+
+}  // namespace
+
+Verdict ReplicaEquality::check(const Run& run) const {
+  Verdict verdict{.name = std::string(name())};
+  const std::string buffers = contract_of(run, "buffers");
+  const std::vector<Sighting> all = sightings(run, {"param", "buffer", "optimizer"});
+  const Sources sources(all);
+  Collector collector(run);
+  std::uint64_t compared = 0;
+  std::string undecided;
+  for (const Sighting& sighting : all) {
+    const auto rule = rule_of(sighting, buffers);
+    if (!rule)
+      continue;
+    ++compared;
+    if (sighting.occasion > 0 && !(run.journal_complete && sighting.complete(run.plan.world_size))) {
+      undecided = fmt::format("which occasions of {} in step {} belong together is not known", sighting.name,
+                              sighting.step);
+      continue;
+    }
+    const Comparison comparison = compare(sighting, *rule, sources);
+    const bool complete = sighting.complete(run.plan.world_size);
+    if (!comparison.differ.empty())
+      collector.add(sighting, *rule, comparison);
+    if (undecided.empty() && (comparison.undecided || !complete))
+      undecided = fmt::format("{} at {} of step {} was not observed on every rank", sighting.name, sighting.phase,
+                              sighting.step);
+  }
+  verdict.examined["tensors"] = compared;
+  verdict.findings = collector.finish();
+  if (!verdict.findings.empty()) {
+    verdict.outcome = Outcome::kFail;
+  } else if (compared == 0) {
+    verdict.outcome = all.empty() ? Outcome::kUndecided : Outcome::kSkipped;
+    verdict.reason = all.empty() ? "no value was observed" : "the declared contract lets every observed value differ";
+  } else if (!undecided.empty()) {
+    verdict.reason = undecided;
+  } else {
+    verdict.outcome = Outcome::kPass;
+  }
+  return verdict;
+}
+
+}  // namespace lockstep::checkers

@@ -1,0 +1,114 @@
+#include "checkers/sites.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <string_view>
+
+#include "harness/history/run.h"
+
+namespace lockstep::checkers {
+namespace {
+
+std::string_view basename_of(std::string_view path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string_view::npos ? path : path.substr(slash + 1);
+}
+
+bool is_library(std::string_view module) {
+  constexpr std::array kPrefixes{
+      std::string_view{"libtorch"}, std::string_view{"libc10"},   std::string_view{"libc.so"},
+      std::string_view{"libc-"},    std::string_view{"libstdc++"}, std::string_view{"libc++"},
+      std::string_view{"libgcc"},   std::string_view{"libpthread"}, std::string_view{"ld-linux"},
+      std::string_view{"libm.so"},  std::string_view{"libgloo"},  std::string_view{"libnccl"},
+      std::string_view{"libcuda"},  std::string_view{"libpython"}, std::string_view{"libgomp"},
+      std::string_view{"linux-vdso"}, std::string_view{"liblockstep_tap"}};
+  const std::string_view name = basename_of(module);
+  for (const std::string_view prefix : kPrefixes) {
+    if (name.substr(0, prefix.size()) == prefix)
+      return true;
+  }
+  return false;
+}
+
+/// Inlined or instantiated from a library's header, or a library's own source.
+bool is_library_source(std::string_view path) {
+  constexpr std::array kParts{
+      std::string_view{"site-packages/torch/"}, std::string_view{"dist-packages/torch/"},
+      std::string_view{"/include/torch/"},      std::string_view{"/include/ATen/"},
+      std::string_view{"/include/c10/"},        std::string_view{"/include/c++/"},
+      std::string_view{"torch/csrc/"}};
+  for (const std::string_view part : kParts) {
+    if (path.find(part) != std::string_view::npos)
+      return true;
+  }
+  return false;
+}
+
+bool is_library_function(std::string_view function) {
+  constexpr std::array kPrefixes{
+      std::string_view{"lockstep::tap::"}, std::string_view{"lockstep::history::"},
+      std::string_view{"c10::"},           std::string_view{"c10d::"},
+      std::string_view{"at::"},            std::string_view{"torch::"},
+      std::string_view{"std::"},           std::string_view{"__gnu_cxx::"},
+      std::string_view{"_start"},          std::string_view{"__libc_start"}};
+  for (const std::string_view prefix : kPrefixes) {
+    if (function.substr(0, prefix.size()) == prefix)
+      return true;
+  }
+  return false;
+}
+
+std::uint64_t hash(std::uint64_t h, std::string_view text) {
+  for (const char c : text)
+    h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return h;
+}
+
+}  // namespace
+
+std::uint64_t site_key(const Process& process, std::uint32_t site) {
+  if (site == 0 || site >= process.sites.size() || process.sites[site].frames.empty())
+    return 0;
+  std::uint64_t key = 0xcbf29ce484222325ULL;
+  for (const Frame& frame : process.sites[site].frames) {
+    // The tap and LibTorch between it and the user say nothing about where the user is.
+    if (is_user_frame(frame))
+      key = hash(key, frame.module) * 0x9e3779b97f4a7c15ULL + frame.offset;
+  }
+  return key == 0 ? 1 : key;
+}
+
+bool is_user_frame(const Frame& frame) {
+  return !is_library(frame.module) && !is_library_source(frame.module) && !is_library_source(frame.file) &&
+         !is_library_function(frame.function);
+}
+
+const Frame* user_frame(const std::vector<Frame>& frames) {
+  for (const Frame& frame : frames) {
+    if (frame.line > 0 && is_user_frame(frame))
+      return &frame;
+  }
+  return nullptr;
+}
+
+std::optional<SiteRef> site_of(Rank rank, const std::vector<Frame>& frames, const std::string& role) {
+  const Frame* frame = user_frame(frames);
+  if (frame == nullptr)
+    return std::nullopt;
+  return SiteRef{rank, role, frame->file, frame->line, frame->function};
+}
+
+std::optional<SiteRef> site_of(const Process& process, const Collective& call, const std::string& role) {
+  if (call.site == 0 || call.site >= process.sites.size() || !process.rank)
+    return std::nullopt;
+  return site_of(*process.rank, process.sites[call.site].frames, role);
+}
+
+std::string at_site(const std::optional<SiteRef>& site) {
+  if (!site)
+    return "";
+  return fmt::format(" at {}:{}", basename_of(site->file), site->line);
+}
+
+}  // namespace lockstep::checkers

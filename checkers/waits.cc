@@ -1,0 +1,287 @@
+#include "checkers/waits.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace lockstep::checkers {
+namespace {
+
+constexpr std::uint64_t kStillNs = 200'000'000;  // Two samples at least this far apart prove stillness.
+
+bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+
+/// The two samples that show whether the process moves: the last one, and the last one long enough before it.
+struct SamplePair {
+  const StateSample* first{};
+  const StateSample* second{};
+};
+
+SamplePair last_pair(const Run& run, const Process& process, std::uint64_t cutoff_ns) {
+  SamplePair pair;
+  const auto ours = [&](const StateSample& s) {
+    return s.pid == process.pid && s.rank == process.rank && s.at_ns <= cutoff_ns && s.at_ns >= process.opened_ns;
+  };
+  for (const StateSample& sample : run.states) {
+    if (ours(sample) && (pair.second == nullptr || sample.at_ns >= pair.second->at_ns))
+      pair.second = &sample;
+  }
+  for (const StateSample& sample : run.states) {
+    if (pair.second != nullptr && ours(sample) && sample.at_ns + kStillNs <= pair.second->at_ns &&
+        (pair.first == nullptr || sample.at_ns > pair.first->at_ns))
+      pair.first = &sample;
+  }
+  return pair;
+}
+
+const ThreadState* thread_in(const StateSample& sample, std::int32_t tid) {
+  for (const ThreadState& thread : sample.threads) {
+    if (thread.tid == tid)
+      return &thread;
+  }
+  return nullptr;
+}
+
+/// Asleep throughout: it never ran between the two samples.
+bool slept(const SamplePair& pair, std::int32_t tid) {
+  const ThreadState* a = thread_in(*pair.first, tid);
+  const ThreadState* b = thread_in(*pair.second, tid);
+  return a != nullptr && b != nullptr && a->state == 'S' && b->state == 'S' &&
+         a->context_switches == b->context_switches && a->cpu_ns == b->cpu_ns;
+}
+
+/// The last instant, up to the cutoff, at which the history says that the process did something.
+std::uint64_t last_event_ns(const Process& process, std::uint64_t cutoff_ns) {
+  std::uint64_t last = process.opened_ns;
+  const auto see = [&](std::uint64_t ns) {
+    if (ns <= cutoff_ns)
+      last = std::max(last, ns);
+  };
+  for (const Collective& call : process.collectives) {
+    see(call.issued_ns);
+    see(call.returned_ns.value_or(0));
+    see(call.completed_ns.value_or(0));
+  }
+  return last;
+}
+
+const StackSample* last_stack(const Run& run, const Process& process, std::int32_t tid, std::uint64_t since_ns,
+                              std::uint64_t cutoff_ns) {
+  const StackSample* last = nullptr;
+  for (const StackSample& stack : run.stacks) {
+    if (stack.pid == process.pid && stack.rank == process.rank && stack.tid == tid && stack.at_ns >= since_ns &&
+        stack.at_ns <= cutoff_ns && (last == nullptr || stack.at_ns >= last->at_ns))
+      last = &stack;
+  }
+  return last;
+}
+
+bool is_python(const Frame& frame) { return has(frame.file, ".py") || has(frame.module, ".py"); }
+
+bool runs_python(const Run& run, const Process& process) {
+  for (const CallSite& site : process.sites) {
+    if (std::any_of(site.frames.begin(), site.frames.end(), is_python))
+      return true;
+  }
+  return std::any_of(run.stacks.begin(), run.stacks.end(), [&](const StackSample& stack) {
+    return stack.pid == process.pid && std::any_of(stack.frames.begin(), stack.frames.end(), is_python);
+  });
+}
+
+/// Threads of libraries that run Python and never issue a collective.
+bool is_known_helper(const StackSample& stack) {
+  constexpr std::array kHelpers{
+      std::string_view{"_pin_memory_loop"}, std::string_view{"QueueFeederThread"}, std::string_view{"_feed"},
+      std::string_view{"TMonitor"}, std::string_view{"QueueListener"}, std::string_view{"_monitor"}};
+  return std::any_of(stack.frames.begin(), stack.frames.end(), [&](const Frame& frame) {
+    return std::any_of(kHelpers.begin(), kHelpers.end(),
+                       [&](std::string_view helper) { return has(frame.function, helper); });
+  });
+}
+
+bool is_timed(std::string_view function) {
+  return has(function, "timedwait") || has(function, "clockwait") || has(function, "wait_for") ||
+         has(function, "wait_until") || has(function, "nanosleep");
+}
+
+/// Waits for another thread of its process, without a limit.
+bool in_untimed_lock(const StackSample& stack) {
+  bool waits = false;
+  for (const Frame& frame : stack.frames) {
+    if (is_timed(frame.function))
+      return false;
+    waits |= has(frame.function, "cond_wait") || has(frame.function, "sem_wait") || has(frame.function, "mutex_lock") ||
+             has(frame.function, "pthread_join");
+  }
+  return waits;
+}
+
+/// A thread that never issued a collective: can it be the one that ends the wait?
+std::string may_act(const Run& run, const Process& process, const SamplePair& pair, const ThreadState& thread,
+                    bool python, std::uint64_t cutoff_ns) {
+  const ThreadState* before = thread_in(*pair.first, thread.tid);
+  if (before == nullptr)
+    return fmt::format("thread {} has just started", thread.tid);
+  const std::uint64_t interval = pair.second->at_ns - pair.first->at_ns;
+  if (thread.cpu_ns > before->cpu_ns + interval / 10)
+    return fmt::format("thread {} is computing", thread.tid);
+  if (thread.state == 'T' || thread.state == 't')
+    return fmt::format("thread {} is stopped or traced", thread.tid);
+  if (has(thread.wchan, "nanosleep"))
+    return fmt::format("thread {} sleeps for a while", thread.tid);
+  if (!python)
+    return "";
+  const StackSample* stack = last_stack(run, process, thread.tid, 0, cutoff_ns);
+  if (stack == nullptr)
+    return fmt::format("it is not known whether thread {} runs Python", thread.tid);
+  if (std::none_of(stack->frames.begin(), stack->frames.end(), is_python) || is_known_helper(*stack))
+    return "";
+  if (slept(pair, thread.tid) && in_untimed_lock(*stack))
+    return "";
+  return fmt::format("thread {} runs Python and may go on", thread.tid);
+}
+
+/// The process had written more, when it was sampled, than what is known of it.
+bool is_behind(const Process& process, const StateSample& sample) {
+  return sample.head > (process.collectives.empty() ? 0 : process.collectives.back().record + 1);
+}
+
+bool moved(const Process& process, const SamplePair& pair, std::uint64_t cutoff_ns) {
+  return pair.first->head != pair.second->head || last_event_ns(process, cutoff_ns) > pair.first->at_ns;
+}
+
+bool idle_in_conversation(const Run& run, Rank rank, std::uint64_t cutoff_ns) {
+  const Request* last = nullptr;
+  for (const Request& request : run.requests) {
+    if (request.role != Role::kRank || request.rank != rank || request.at_ns > cutoff_ns)
+      continue;
+    if (!request.answered_ns || *request.answered_ns > cutoff_ns)
+      return false;
+    if (last == nullptr || request.at_ns >= last->at_ns)
+      last = &request;
+  }
+  return last != nullptr && last->message != "bye" && last->message != "fault";
+}
+
+/// The wait of one sleeping issuer; none if it is in no wait that is known.
+std::optional<Wait> wait_of(const Run& run, const ProcessState& state, std::int32_t tid, std::uint64_t since_ns,
+                            std::uint64_t cutoff_ns) {
+  const Process& process = *state.process;
+  const Collective* last = nullptr;
+  for (const Collective& call : process.collectives) {
+    if (static_cast<std::int32_t>(call.thread) == tid && call.issued_ns <= cutoff_ns)
+      last = &call;
+  }
+  const StackSample* stack = last_stack(run, process, tid, since_ns, cutoff_ns);
+  const bool open = last != nullptr && std::find(state.open.begin(), state.open.end(), last) != state.open.end();
+  const bool inside = open && (!last->returned_ns || *last->returned_ns > cutoff_ns);
+  if (inside || (stack != nullptr && in_collective_wait(*stack))) {
+    if (open && (inside || !last->async)) {
+      if (last->timeout_ms >= 0)
+        return std::nullopt;  // The caller has set a limit of its own: it will go on by itself.
+      return Wait{tid, {last}, false};
+    }
+    if (state.open.empty() || std::any_of(state.open.begin(), state.open.end(),
+                                          [](const Collective* c) { return c->timeout_ms >= 0; }))
+      return std::nullopt;
+    return Wait{tid, state.open, false};
+  }
+  if (tid == process.pid && idle_in_conversation(run, state.rank, cutoff_ns))
+    return Wait{tid, {}, true};
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool has_open_request(const Run& run, Rank rank, std::uint64_t cutoff_ns) {
+  return std::any_of(run.requests.begin(), run.requests.end(), [&](const Request& request) {
+    return request.role == Role::kRank && request.rank == rank && request.at_ns <= cutoff_ns &&
+           (!request.answered_ns || *request.answered_ns > cutoff_ns);
+  });
+}
+
+bool in_collective_wait(const StackSample& stack) {
+  bool waits = false;
+  bool sleeps = false;
+  bool in_reducer = false;
+  bool in_c10d = false;
+  bool future = false;
+  for (const Frame& frame : stack.frames) {
+    const std::string_view function = frame.function;
+    if (is_timed(function) || (has(function, "Store") && has(function, "c10d::")))
+      return false;
+    sleeps |= has(function, "cond_wait") || has(function, "futex");
+    future |= has(function, "ivalue::Future::wait");
+    in_c10d |= has(function, "c10d::");
+    in_reducer |= has(function, "c10d::Reducer::finalize_backward");
+    waits |= has(function, "c10d::") && has(function, "Work") &&
+             (has(function, "::wait") || has(function, "::synchronize"));
+    waits |= has(function, "c10d::") && has(function, "::monitoredBarrier");
+  }
+  return waits || (future && in_c10d) || (in_reducer && sleeps);
+}
+
+std::vector<const Collective*> open_calls(const Process& process, std::uint64_t cutoff_ns) {
+  std::vector<const Collective*> open;
+  std::map<std::uint32_t, bool> went_on;  // Threads that issued something later.
+  for (auto call = process.collectives.rbegin(); call != process.collectives.rend(); ++call) {
+    if (call->issued_ns > cutoff_ns)
+      continue;
+    const bool completed = call->completed_ns && *call->completed_ns <= cutoff_ns;
+    const bool returned = call->returned_ns && *call->returned_ns <= cutoff_ns;
+    const bool left = !call->async && returned && went_on[call->thread];
+    if (!completed && !left)
+      open.push_back(&*call);
+    went_on[call->thread] = true;
+  }
+  std::reverse(open.begin(), open.end());
+  return open;
+}
+
+ProcessState state_of(const Run& run, const Process& process, std::uint64_t cutoff_ns) {
+  ProcessState state;
+  state.rank = *process.rank;
+  state.process = &process;
+  state.open = open_calls(process, cutoff_ns);
+  const std::uint64_t since_ns = last_event_ns(process, cutoff_ns);
+  state.main_stack = last_stack(run, process, process.pid, since_ns, cutoff_ns);
+  const auto not_closed = [&](std::string why) {
+    state.not_closed = std::move(why);
+    return state;
+  };
+  const SamplePair pair = last_pair(run, process, cutoff_ns);
+  if (pair.first == nullptr)
+    return not_closed("it was not sampled twice");
+  if (is_behind(process, *pair.second))
+    return not_closed("its history is not known up to the sample");
+  if (moved(process, pair, cutoff_ns))
+    return not_closed("it moved between two samples");
+  if (thread_in(*pair.second, process.pid) == nullptr)
+    return not_closed("its main thread was not sampled");
+  std::vector<std::int32_t> issuers{process.pid};
+  for (const Collective& call : process.collectives) {
+    const auto tid = static_cast<std::int32_t>(call.thread);
+    if (call.issued_ns <= cutoff_ns && std::find(issuers.begin(), issuers.end(), tid) == issuers.end())
+      issuers.push_back(tid);
+  }
+  const bool python = runs_python(run, process);
+  for (const ThreadState& thread : pair.second->threads) {
+    if (std::find(issuers.begin(), issuers.end(), thread.tid) == issuers.end()) {
+      if (std::string why = may_act(run, process, pair, thread, python, cutoff_ns); !why.empty())
+        return not_closed(std::move(why));
+      continue;
+    }
+    if (!slept(pair, thread.tid))
+      return not_closed(fmt::format("thread {} runs", thread.tid));
+    auto wait = wait_of(run, state, thread.tid, since_ns, cutoff_ns);
+    if (!wait)
+      return not_closed(fmt::format("thread {} is in no wait that is known", thread.tid));
+    state.waits.push_back(std::move(*wait));
+  }
+  state.closed = true;
+  return state;
+}
+
+}  // namespace lockstep::checkers

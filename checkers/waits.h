@@ -1,0 +1,43 @@
+// What each rank's process is doing at one instant: which threads are blocked, what they wait for, and whether
+// anything in the process could still move. The facts that a deadlock is proven from.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "checkers/groups.h"
+
+namespace lockstep::checkers {
+
+/// What one blocked thread waits for: any one of `calls`, or the next request of the conversation.
+struct Wait {
+  std::int32_t thread{};
+  std::vector<const Collective*> calls{};
+  bool next_request{};
+};
+
+struct ProcessState {
+  Rank rank{};
+  const Process* process{};
+  bool closed{};           ///< Every issuer is blocked in a known wait and nothing else in it can issue.
+  std::string not_closed{};  ///< Why not.
+  std::vector<Wait> waits{};
+  std::vector<const Collective*> open{};  ///< Not known to be done, in record order.
+  const StackSample* main_stack{};        ///< Of the main thread, since the last thing it did.
+};
+
+/// Not known to be done before the cutoff: it did not complete, and its thread did not go on from a
+/// synchronous call.
+std::vector<const Collective*> open_calls(const Process& process, std::uint64_t cutoff_ns);
+
+ProcessState state_of(const Run& run, const Process& process, std::uint64_t cutoff_ns);
+
+/// Requests to this rank that have no answer yet.
+bool has_open_request(const Run& run, Rank rank, std::uint64_t cutoff_ns);
+
+/// In a c10d wait without a limit of its own (a store wait is none).
+bool in_collective_wait(const StackSample& stack);
+
+}  // namespace lockstep::checkers

@@ -1,0 +1,251 @@
+#include "harness/symbols/resolver.h"
+
+#include <cxxabi.h>
+#include <dwarf.h>
+#include <elfutils/libdw.h>
+#include <elfutils/libdwfl.h>
+#include <gelf.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+namespace lockstep::symbols {
+namespace {
+
+struct Position {
+  std::string file{};
+  std::int32_t line{};
+  std::string function{};
+};
+
+std::string demangled(const char* name) {
+  if (name == nullptr)
+    return "";
+  int status = 0;
+  char* text = abi::__cxa_demangle(name, nullptr, nullptr, &status);
+  std::string result = status == 0 && text != nullptr ? text : name;
+  std::free(text);
+  return result;
+}
+
+/// The arguments say nothing that the line does not: "f(int)" is "f".
+std::string without_arguments(std::string name) {
+  std::size_t depth = 0;
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    if (name[i] == '<')
+      ++depth;
+    else if (name[i] == '>' && depth > 0 && (i == 0 || name[i - 1] != '-'))
+      --depth;
+    else if (name[i] == '(' && depth == 0 && i > 0 && name.compare(i, 21, "(anonymous namespace)") != 0 &&
+             (i < 8 || name.compare(i - 8, 8, "operator") != 0))
+      return name.substr(0, i);
+  }
+  return name;
+}
+
+/// One object file, opened offline with load address 0.
+class Module {
+ public:
+  static std::unique_ptr<Module> open(const std::string& path) {
+    std::error_code failed;
+    if (!std::filesystem::is_regular_file(path, failed))
+      return nullptr;
+    auto module = std::unique_ptr<Module>(new Module);
+    module->session_ = dwfl_begin(&callbacks());
+    if (module->session_ == nullptr)
+      return nullptr;
+    module->module_ = dwfl_report_offline(module->session_, "", path.c_str(), -1);
+    dwfl_report_end(module->session_, nullptr, nullptr);
+    if (module->module_ == nullptr)
+      return nullptr;
+    module->find_bias();
+    return module;
+  }
+  ~Module() { dwfl_end(session_); }
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  Position look_up(std::uint64_t offset) {
+    Position position;
+    const Dwarf_Addr address = bias_ + offset + (offset < lowest_ ? lowest_ : 0);
+    if (const char* symbol = dwfl_module_addrname(module_, address); symbol != nullptr)
+      position.function = without_arguments(demangled(symbol));
+    Dwfl_Line* line = dwfl_module_getsrc(module_, address);
+    int number = 0;
+    const char* file = line == nullptr ? nullptr : dwfl_lineinfo(line, nullptr, &number, nullptr, nullptr, nullptr);
+    if (file != nullptr && number > 0) {
+      position.file = absolute(line, file);
+      position.line = number;
+    }
+    if (std::string inlined = innermost_function(address); !inlined.empty())
+      position.function = std::move(inlined);
+    return position;
+  }
+
+ private:
+  Module() = default;
+
+  static const Dwfl_Callbacks& callbacks() {
+    static char* debug_path = nullptr;  // The default search path.
+    static const Dwfl_Callbacks kCallbacks = [] {
+      Dwfl_Callbacks all{};
+      all.find_elf = dwfl_build_id_find_elf;
+      all.find_debuginfo = dwfl_standard_find_debuginfo;
+      all.section_address = dwfl_offline_section_address;
+      all.debuginfo_path = &debug_path;
+      return all;
+    }();
+    return kCallbacks;
+  }
+
+  /// Where libdwfl has put address 0 of the file, and the lowest address the file is mapped to: frames of a
+  /// program with a fixed address may count from there.
+  void find_bias() {
+    GElf_Addr bias = 0;
+    Elf* elf = dwfl_module_getelf(module_, &bias);
+    bias_ = bias;
+    std::size_t count = 0;
+    if (elf == nullptr || elf_getphdrnum(elf, &count) != 0)
+      return;
+    std::uint64_t lowest = ~std::uint64_t{0};
+    for (std::size_t i = 0; i < count; ++i) {
+      GElf_Phdr header{};
+      if (gelf_getphdr(elf, static_cast<int>(i), &header) != nullptr && header.p_type == PT_LOAD)
+        lowest = std::min<std::uint64_t>(lowest, header.p_vaddr & ~std::uint64_t{0xfff});
+    }
+    lowest_ = lowest == ~std::uint64_t{0} ? 0 : lowest;
+  }
+
+  static std::string absolute(Dwfl_Line* line, const char* file) {
+    if (*file == '/')
+      return file;
+    const char* directory = dwfl_line_comp_dir(line);
+    return directory == nullptr ? std::string(file) : std::string(directory) + "/" + file;
+  }
+
+  /// The function whose source line it is: the innermost inlined one.
+  std::string innermost_function(Dwarf_Addr address) {
+    Dwarf_Addr bias = 0;
+    Dwarf_Die* unit = dwfl_module_addrdie(module_, address, &bias);
+    if (unit == nullptr)
+      return "";
+    Dwarf_Die* scopes = nullptr;
+    const int count = dwarf_getscopes(unit, address - bias, &scopes);
+    std::string name;
+    for (int i = 0; i < count && name.empty(); ++i) {
+      const int tag = dwarf_tag(&scopes[i]);
+      if (tag == DW_TAG_inlined_subroutine || tag == DW_TAG_subprogram)
+        name = name_of(scopes[i]);
+    }
+    std::free(scopes);
+    return name;
+  }
+
+  static std::string name_of(Dwarf_Die& die) {
+    Dwarf_Attribute attribute{};
+    for (const unsigned linkage : {unsigned{DW_AT_linkage_name}, unsigned{DW_AT_MIPS_linkage_name}}) {
+      if (dwarf_attr_integrate(&die, linkage, &attribute) != nullptr)
+        return without_arguments(demangled(dwarf_formstring(&attribute)));
+    }
+    const char* name = dwarf_diename(&die);
+    return name == nullptr ? "" : name;
+  }
+
+  Dwfl* session_{};
+  Dwfl_Module* module_{};
+  Dwarf_Addr bias_{};
+  std::uint64_t lowest_{};
+};
+
+}  // namespace
+
+class Resolver::Impl {
+ public:
+  explicit Impl(ResolverOptions options) : options_(std::move(options)) {
+    std::error_code failed;
+    root_ = std::filesystem::path(options_.shorten.empty() ? std::filesystem::current_path(failed).string()
+                                                           : options_.shorten)
+                .lexically_normal()
+                .string();
+    if (!root_.empty() && root_.back() != '/')
+      root_ += '/';
+  }
+
+  void resolve(Frame& frame) {
+    if (frame.line > 0 || frame.module.empty())
+      return;
+    const Position& position = look_up(frame.module, frame.offset);
+    frame.line = position.line;
+    if (frame.file.empty())
+      frame.file = position.file;
+    if (!position.function.empty())
+      frame.function = position.function;
+  }
+
+ private:
+  const Position& look_up(const std::string& path, std::uint64_t offset) {
+    if (remembered_ >= options_.cached_max) {
+      positions_.clear();
+      remembered_ = 0;
+    }
+    auto& of_module = positions_[path];
+    const auto known = of_module.find(offset);
+    if (known != of_module.end())
+      return known->second;
+    Module* module = open(path);
+    Position position = module == nullptr ? Position{} : module->look_up(offset);
+    position.file = shortened(position.file);
+    ++remembered_;
+    return of_module.emplace(offset, std::move(position)).first->second;
+  }
+
+  Module* open(const std::string& path) {
+    const auto known = modules_.find(path);
+    if (known != modules_.end())
+      return known->second.get();
+    if (modules_.size() >= options_.modules_max)
+      modules_.clear();
+    return modules_.emplace(path, Module::open(path)).first->second.get();
+  }
+
+  [[nodiscard]] std::string shortened(const std::string& file) const {
+    if (file.empty())
+      return file;
+    const std::string path = std::filesystem::path(file).lexically_normal().string();
+    return path.compare(0, root_.size(), root_) == 0 ? path.substr(root_.size()) : path;
+  }
+
+  ResolverOptions options_;
+  std::string root_{};
+  std::map<std::string, std::unique_ptr<Module>> modules_{};  // Null: cannot be read.
+  std::map<std::string, std::unordered_map<std::uint64_t, Position>> positions_{};
+  std::size_t remembered_{};
+};
+
+Resolver::Resolver(ResolverOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+Resolver::~Resolver() = default;
+
+void Resolver::resolve(Frame& frame) { impl_->resolve(frame); }
+
+void Resolver::resolve(Run& run) {
+  for (Process& process : run.processes) {
+    for (CallSite& site : process.sites) {
+      for (Frame& frame : site.frames)
+        resolve(frame);
+    }
+  }
+  for (StackSample& stack : run.stacks) {
+    for (Frame& frame : stack.frames)
+      resolve(frame);
+  }
+  for (Request& request : run.requests) {
+    for (Frame& frame : request.raised_at.frames)
+      resolve(frame);
+  }
+}
+
+}  // namespace lockstep::symbols
