@@ -12,13 +12,17 @@
 #include <boost/process/v2/posix/default_launcher.hpp>
 #include <boost/process/v2/process.hpp>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
+
+#include "harness/os/exit_report.h"
 
 namespace lockstep::launch {
 namespace {
 
 namespace process = boost::process::v2;
 constexpr int kControlFd = 3;
+constexpr auto kReapLimit = std::chrono::seconds(1);
 
 // Runs between fork and exec, so it makes system calls only.
 struct ChildSetup {
@@ -108,8 +112,12 @@ Result<os::ProcessHandle> spawn(const SpawnOptions& options) {
   process::posix::default_launcher launcher;
   launcher.env = pointers.data();
   auto child = launcher(context.get_executor(), error, path, arguments, ChildSetup{options, ::getpid()});
-  if (error)
+  if (error) {
+    // Boost leaves the child that could not exec unreaped.
+    if (Result<os::ProcessHandle> failed = os::ProcessHandle::open(launcher.pid); failed && launcher.pid > 0)
+      [[maybe_unused]] const auto report = os::reap(failed->pidfd(), std::chrono::steady_clock::now() + kReapLimit);
     return Error{Error::Kind::kEnvironment, fmt::format("cannot start {}: {}", program, error.message()), ""};
+  }
   const auto pid = child.id();
   child.detach();  // we hold a pidfd of our own and reap it ourselves
   return os::ProcessHandle::open(pid);

@@ -34,14 +34,19 @@ Result<std::unique_ptr<Supervisor>> Supervisor::unguarded() {
 
 Supervisor::~Supervisor() = default;
 
-std::string Supervisor::interrupted() {
+bool Supervisor::guard_died() {
   if (guard_ && !guard_dead_ && guard_.ended()) {
     guard_dead_ = true;
     forget_guard();
   }
-  if (guard_dead_)
-    return "the guard was killed";
-  return first_interrupt();
+  return guard_dead_;
+}
+
+std::string Supervisor::interrupted() { return guard_died() ? "the guard was killed" : first_interrupt(); }
+
+void Supervisor::drain_interrupt_fd() {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = ::read(interrupt_event_.get(), &count, sizeof count);
 }
 
 int Supervisor::interrupts() const { return interrupts_so_far(); }

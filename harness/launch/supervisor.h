@@ -12,6 +12,7 @@
 #include "harness/base/unique_fd.h"
 #include "harness/launch/cleanup_page.h"
 #include "harness/os/job.h"
+#include "harness/os/stack_sampler.h"
 
 namespace lockstep::launch {
 
@@ -33,10 +34,15 @@ class Supervisor {
   /// counts. Cheap: ask as often as you like between two waits.
   [[nodiscard]] std::string interrupted();
   [[nodiscard]] int interrupts() const;
+  [[nodiscard]] bool guard_died();
 
   /// Readable when interrupted() may have become true; for poll(2).
   [[nodiscard]] int interrupt_fd() const { return interrupt_event_.get(); }
+  void drain_interrupt_fd();
   [[nodiscard]] int guard_fd() const { return guard_.pidfd(); }
+
+  /// Kept from case to case, because reading the objects of a process is most of the cost.
+  [[nodiscard]] os::StackSampler& stack_sampler() { return stack_sampler_; }
 
   /// Removes `path` (file or directory) when the handle goes, or when this process dies first.
   Result<CleanupPage::Handle> remove_at_end(const std::string& path);
@@ -65,6 +71,7 @@ class Supervisor {
   bool guard_dead_{};
   std::shared_ptr<CleanupPage> cleanup_{};
   std::vector<os::ProcessId> kept_{};
+  os::StackSampler stack_sampler_{};
 };
 
 }  // namespace lockstep::launch

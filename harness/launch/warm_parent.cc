@@ -98,7 +98,8 @@ Result<Json> WarmParent::receive(std::chrono::milliseconds limit, const std::str
         return Error{Error::Kind::kHost, "the warm parent answered with something that is no JSON object", ""};
       return Result<Json>(boost::system::in_place_value, std::move(object));
     }
-    if (packet || packet.error().kind != Error::Kind::kTimeout)
+    // Its intermediate may hold the socket open after its death.
+    if (packet || packet.error().kind != Error::Kind::kTimeout || process_.ended())
       return lost(what_for);
     // Somebody stopped it: that pauses us and is no failure.
     const std::optional<os::ProcessStat> stat = os::read_process(process_.pid());

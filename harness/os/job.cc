@@ -1,7 +1,8 @@
 #include "harness/os/job.h"
 
 #include <fmt/format.h>
-#include <sys/pidfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,6 +12,7 @@
 #include <set>
 
 #include "harness/os/exit_report.h"
+#include "harness/os/pidfd.h"
 #include "harness/os/poll_until.h"
 
 namespace lockstep::os {
@@ -19,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 
 Result<ProcessHandle> ProcessHandle::open(std::int32_t pid) {
   ProcessHandle handle;
-  handle.pidfd_ = UniqueFd(::pidfd_open(pid, 0));
+  handle.pidfd_ = UniqueFd(pidfd_open(pid));
   if (!handle.pidfd_) {
     return Error{Error::Kind::kEnvironment, fmt::format("cannot open process {}: {}", pid, std::strerror(errno)),
                  ""};
@@ -50,7 +52,7 @@ bool ProcessHandle::signal(int number) const {
   const std::optional<ProcessStat> now = read_process(id_.pid);
   if (!pidfd_ || !now || now->id != id_)
     return false;
-  if (::pidfd_send_signal(pidfd_.get(), number, nullptr, 0) != 0)
+  if (::syscall(SYS_pidfd_send_signal, pidfd_.get(), number, nullptr, 0) != 0)
     return false;
   last_signal_ = number;
   return true;
@@ -62,7 +64,7 @@ bool ProcessHandle::forward(int number) const {
   info.si_code = SI_QUEUE;
   info.si_pid = ::getpid();
   info.si_uid = ::getuid();
-  return pidfd_ && ::pidfd_send_signal(pidfd_.get(), number, &info, 0) == 0;
+  return pidfd_ && ::syscall(SYS_pidfd_send_signal, pidfd_.get(), number, &info, 0) == 0;
 }
 
 std::vector<ProcessStat> members_of(const Family& family) {

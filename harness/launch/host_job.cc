@@ -1,0 +1,254 @@
+#include "harness/launch/host_job.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+
+#include "harness/launch/host_job_impl.h"
+#include "harness/os/poll_until.h"
+
+namespace lockstep::launch {
+namespace {
+
+constexpr std::size_t kReadyEventsMax = 1024;
+constexpr auto kLogCheckEvery = std::chrono::milliseconds(1'000);
+constexpr auto kCloseLimit = std::chrono::seconds(2);  // from closing the conversation to the process's end
+constexpr auto kPausedAfter = std::chrono::milliseconds(1'000);
+
+std::string log_name(const HostSpec& spec) {
+  return spec.rank ? std::to_string(spec.rank->value) : "reference";
+}
+
+}  // namespace
+
+HostJob::Impl::Impl(Supervisor& supervisor, HostJobOptions options)
+    : supervisor_(supervisor), options_(std::move(options)), prober_(options_, supervisor.stack_sampler()) {}
+
+Result<void> HostJob::Impl::start(std::vector<HostSpec> specs) {
+  std::error_code error;
+  std::filesystem::create_directories(options_.logs_directory, error);
+  if (error) {
+    return Error{Error::Kind::kIo, fmt::format("cannot create {}: {}", options_.logs_directory, error.message()), ""};
+  }
+  for (const HostSpec& spec : specs) {
+    if (const std::string why = supervisor_.interrupted(); !why.empty())
+      return Error{Error::Kind::kInterrupted, why, ""};
+    if (Result<void> started = start_host(spec); !started)
+      return started;
+  }
+  prober_.something_happened();
+  return {};
+}
+
+Result<void> HostJob::Impl::start_host(const HostSpec& spec) {
+  const std::string base = options_.logs_directory + "/" + log_name(spec);
+  Result<LogFile> out = LogFile::create(base + ".out", options_.log_bytes_max);
+  Result<LogFile> err = LogFile::create(base + ".err", options_.log_bytes_max);
+  if (!out || !err)
+    return out ? err.error() : out.error();
+  Result<ForkedHost> forked = spec.warm->fork_host(spec.environment, out->fd(), err->fd());
+  if (!forked)
+    return forked.error();
+  const Host shown{.role = spec.role,
+                   .rank = spec.rank,
+                   .pid = forked->process.pid(),
+                   .start_ticks = forked->process.id().start_ticks};
+  shown_.push_back(shown);
+  hosts_.push_back(HostProcess{.shown = shown,
+                               .process = std::move(forked->process),
+                               .conversation = Conversation(std::move(forked->conversation)),
+                               .out = std::move(*out),
+                               .err = std::move(*err)});
+  record(ProcessStart{.at_ns = now_ns(), .role = shown.role, .rank = shown.rank, .pid = shown.pid});
+  return {};
+}
+
+Result<void> HostJob::Impl::send(std::size_t host, std::string_view line) {
+  LS_CHECK(host < hosts_.size());
+  HostProcess& target = hosts_[host];
+  if (!target.lives()) {
+    return Error{Error::Kind::kHost,
+                 fmt::format("process {} {}", target.shown.pid, target.shown.ended->to_string()), ""};
+  }
+  target.conversation.queue(line);
+  target.conversation.write_some();
+  prober_.something_happened();
+  return {};
+}
+
+Event HostJob::Impl::wait(Clock::time_point deadline) {
+  while (true) {
+    if (std::optional<Event> event = next_event(deadline))
+      return std::move(*event);
+    const Clock::time_point until = next_wake(deadline);
+    poll_once(until);
+    // Somebody stopped us, or the machine slept: time in which nobody could answer us does not count.
+    const auto late = Clock::now() - until;
+    if (late > kPausedAfter && deadline < Clock::time_point::max() - late)
+      deadline += late;
+  }
+}
+
+std::optional<Event> HostJob::Impl::next_event(Clock::time_point deadline) {
+  if (const std::string why = supervisor_.interrupted(); !why.empty()) {
+    const int count = supervisor_.interrupts();
+    const bool guard_death = supervisor_.guard_died();
+    if (count > interrupts_told_ || (guard_death && !guard_death_told_)) {
+      interrupts_told_ = count;
+      guard_death_told_ = guard_death;
+      record_act("interrupted", nullptr, 0, why);
+      return Event{.kind = Event::Kind::kInterrupted, .text = why};
+    }
+  }
+  for (std::size_t i = 0; i < hosts_.size() && ready_.empty(); ++i) {
+    take_end(i);
+    check_closed(i);
+  }
+  if (!ready_.empty()) {
+    Event event = std::move(ready_.front());
+    ready_.pop_front();
+    return event;
+  }
+  if (Clock::now() >= deadline) {
+    record_act("deadline", nullptr, 0, "no answer in time");
+    return Event{.kind = Event::Kind::kDeadline};
+  }
+  if (Clock::now() - logs_checked_ >= kLogCheckEvery)
+    bound_logs();
+  if (Clock::now() < prober_.due())
+    return std::nullopt;
+  if (std::optional<std::string> reason = prober_.step(shown_))
+    return Event{.kind = Event::Kind::kStop, .text = std::move(*reason)};
+  return std::nullopt;
+}
+
+HostJob::Impl::Clock::time_point HostJob::Impl::next_wake(Clock::time_point deadline) const {
+  Clock::time_point wake = std::min({deadline, prober_.due(), logs_checked_ + kLogCheckEvery});
+  for (const HostProcess& host : hosts_) {
+    if (host.lives() && host.conversation.closed_at())
+      wake = std::min(wake, *host.conversation.closed_at() + kCloseLimit);
+  }
+  return wake;
+}
+
+void HostJob::Impl::poll_once(Clock::time_point until) {
+  std::vector<pollfd> entries;
+  std::vector<std::size_t> owners;
+  const auto add = [&](int fd, short events, std::size_t owner) {
+    entries.push_back({.fd = fd, .events = events, .revents = 0});
+    owners.push_back(owner);
+  };
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    const HostProcess& host = hosts_[i];
+    if (!host.lives())
+      continue;
+    add(host.process.pidfd(), POLLIN, i);
+    const int output = host.conversation.has_output() ? POLLOUT : 0;
+    if (host.conversation.readable())
+      add(host.conversation.fd(), static_cast<short>(POLLIN | output), i);
+  }
+  const std::size_t host_entries = entries.size();
+  add(supervisor_.interrupt_fd(), POLLIN, 0);
+  if (supervisor_.guard_fd() >= 0 && !guard_death_told_)
+    add(supervisor_.guard_fd(), POLLIN, 0);
+  if (::poll(entries.data(), entries.size(), os::poll_timeout_ms(until)) <= 0)
+    return;
+  supervisor_.drain_interrupt_fd();
+  for (std::size_t e = 0; e < host_entries; ++e) {
+    HostProcess& host = hosts_[owners[e]];
+    if (entries[e].revents == 0 || entries[e].fd != host.conversation.fd())
+      continue;
+    host.conversation.write_some();
+    read_lines(owners[e]);
+  }
+}
+
+void HostJob::Impl::read_lines(std::size_t host) {
+  std::vector<std::string> lines;
+  const Result<bool> more = hosts_[host].conversation.read_some(lines);
+  for (std::string& line : lines)
+    ready_.push_back({.kind = Event::Kind::kLine, .host = host, .text = std::move(line)});
+  if (!more)
+    ready_.push_back({.kind = Event::Kind::kProtocol, .host = host, .text = more.error().what});
+  if (!lines.empty())
+    prober_.something_happened();
+}
+
+// A rank's death is its pidfd. What it said before is delivered first.
+void HostJob::Impl::take_end(std::size_t index) {
+  HostProcess& host = hosts_[index];
+  if (!host.lives() || !host.process.ended())
+    return;
+  while (host.conversation.readable() && ready_.size() < kReadyEventsMax) {
+    std::vector<std::string> lines;
+    const Result<bool> more = host.conversation.read_some(lines);
+    for (std::string& line : lines)
+      ready_.push_back({.kind = Event::Kind::kLine, .host = index, .text = std::move(line)});
+    if (!more || !*more)
+      break;
+  }
+  collect(host);
+  shown_[index] = host.shown;
+  ready_.push_back({.kind = Event::Kind::kEnded, .host = index, .status = *host.shown.ended});
+  prober_.something_happened();
+}
+
+void HostJob::Impl::check_closed(std::size_t index) {
+  HostProcess& host = hosts_[index];
+  const auto closed_at = host.conversation.closed_at();
+  if (!host.lives() || !closed_at || Clock::now() < *closed_at + kCloseLimit)
+    return;
+  host.conversation.forget_close();
+  ready_.push_back({.kind = Event::Kind::kProtocol,
+                    .host = index,
+                    .text = fmt::format("process {} closed its conversation and lives on", host.shown.pid)});
+}
+
+void HostJob::Impl::bound_logs() {
+  logs_checked_ = Clock::now();
+  for (HostProcess& host : hosts_) {
+    for (LogFile* log : {&host.out, &host.err}) {
+      if (log->bound()) {
+        record(Note{.at_ns = now_ns(),
+                    .text = fmt::format("{} was cut at {} bytes", log->path(), options_.log_bytes_max)});
+      }
+    }
+  }
+}
+
+void HostJob::Impl::record_act(const char* action, const HostProcess* host, std::int32_t pid,
+                               const std::string& reason) {
+  record(Acted{.at_ns = now_ns(),
+               .action = action,
+               .rank = host != nullptr ? host->shown.rank : std::nullopt,
+               .pid = pid,
+               .reason = reason});
+}
+
+HostJob::HostJob(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+HostJob::~HostJob() {
+  if (!impl_->ended())
+    impl_->end("the case is over", How::kKill);
+}
+
+Result<std::unique_ptr<HostJob>> HostJob::start(Supervisor& supervisor, HostJobOptions options,
+                                                std::vector<HostSpec> specs) {
+  auto impl = std::make_unique<Impl>(supervisor, std::move(options));
+  const Result<void> started = impl->start(std::move(specs));
+  // Its destructor ends what was started before something failed.
+  std::unique_ptr<HostJob> job(new HostJob(std::move(impl)));
+  if (!started)
+    return started.error();
+  return job;
+}
+
+const std::vector<Host>& HostJob::hosts() const { return impl_->hosts(); }
+Result<void> HostJob::send(std::size_t host, std::string_view line) { return impl_->send(host, line); }
+Event HostJob::wait(std::chrono::steady_clock::time_point deadline) { return impl_->wait(deadline); }
+EndReport HostJob::end(const std::string& reason, How how) { return impl_->end(reason, how); }
+
+}  // namespace lockstep::launch

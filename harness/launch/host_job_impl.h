@@ -1,0 +1,69 @@
+// Inside of HostJob: the wait loop (host_job.cc), and the end (host_end.cc).
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/base/check.h"
+#include "harness/base/clock.h"
+#include "harness/history/journal.h"
+#include "harness/launch/host_job.h"
+#include "harness/launch/host_process.h"
+#include "harness/launch/prober.h"
+
+namespace lockstep::launch {
+
+class HostJob::Impl {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  Impl(Supervisor& supervisor, HostJobOptions options);
+
+  Result<void> start(std::vector<HostSpec> specs);
+  Result<void> send(std::size_t host, std::string_view line);
+  Event wait(Clock::time_point deadline);
+  EndReport end(const std::string& reason, How how);
+  [[nodiscard]] const std::vector<Host>& hosts() const { return shown_; }
+  [[nodiscard]] bool ended() const { return ended_; }
+
+ private:
+  Result<void> start_host(const HostSpec& spec);
+  std::optional<Event> next_event(Clock::time_point deadline);
+  void poll_once(Clock::time_point until);
+  void read_lines(std::size_t host);
+  void take_end(std::size_t host);
+  void check_closed(std::size_t host);
+  void bound_logs();
+  [[nodiscard]] Clock::time_point next_wake(Clock::time_point deadline) const;
+
+  // host_end.cc
+  void collect(HostProcess& host);
+  void ask_to_end(const std::string& reason);
+  void before_kill(const os::ProcessStat& process, const std::string& reason);
+  void reap_child(const os::ProcessStat& zombie);
+  HostProcess* host_of(const os::ProcessId& id);
+
+  /// A record that cannot be written is seen as a gap by the reader and said again by JournalWriter::close().
+  template <class E>
+  void record(E event) {
+    if (options_.journal != nullptr)
+      [[maybe_unused]] const Result<void> written = options_.journal->append(event);
+  }
+  void record_act(const char* action, const HostProcess* host, std::int32_t pid, const std::string& reason);
+
+  Supervisor& supervisor_;
+  HostJobOptions options_;
+  Prober prober_;
+  std::vector<HostProcess> hosts_{};
+  std::vector<Host> shown_{};  // Of hosts_, for callers.
+  std::deque<Event> ready_{};
+  int interrupts_told_{};
+  bool guard_death_told_{};
+  Clock::time_point logs_checked_{};
+  bool ended_{};
+};
+
+}  // namespace lockstep::launch

@@ -1,0 +1,191 @@
+// Goal: the frames of a waiting thread are read from outside, and the thread never notices: it is not left
+// stopped, loses no signal and sees no error, even when the reader is killed at any instant.
+#include "harness/os/stack_sampler.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <random>
+
+#include "harness/os/job.h"
+#include "harness/os/poll_until.h"
+#include "harness/os/thread_snapshot.h"
+
+namespace lockstep::os {
+
+// Not static, and not inlined, so that there are frames to find.
+__attribute__((noinline)) int wait_in_the_inner_function(int fd) {
+  pollfd entry{.fd = fd, .events = POLLIN, .revents = 0};
+  const int ready = ::poll(&entry, 1, -1);
+  asm volatile("" ::: "memory");  // no tail call
+  return ready;
+}
+
+__attribute__((noinline)) int wait_in_the_outer_function(int fd) {
+  const int ready = wait_in_the_inner_function(fd);
+  asm volatile("" ::: "memory");
+  return ready;
+}
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kLimit = std::chrono::seconds(10);
+
+// A child that waits in poll() until told, then exits 0; 1 if the wait was disturbed.
+class Sleeper {
+ public:
+  Sleeper() {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(::pipe(ends.data()), 0);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::close(ends[1]);
+      ::_exit(wait_in_the_outer_function(ends[0]) == 1 ? 0 : 1);
+    }
+    ::close(ends[0]);
+    wake_ = UniqueFd(ends[1]);
+    process_ = std::move(*ProcessHandle::open(pid_));
+    const auto deadline = Clock::now() + kLimit;
+    while (!sleeps_in_restartable_wait(pid_, pid_) && Clock::now() < deadline)
+      ::sched_yield();
+  }
+  ~Sleeper() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, WNOHANG);
+  }
+  [[nodiscard]] pid_t pid() const { return pid_; }
+
+  // Lets it go and tells whether it was undisturbed.
+  bool wakes_well() {
+    EXPECT_EQ(::write(wake_.get(), "w", 1), 1);
+    return process_.wait_ended(Clock::now() + kLimit) && ExitedZero();
+  }
+
+ private:
+  bool ExitedZero() {
+    siginfo_t info{};
+    return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED) == 0 && info.si_status == 0 &&
+           info.si_code == CLD_EXITED;
+  }
+  pid_t pid_{};
+  UniqueFd wake_;
+  ProcessHandle process_;
+};
+
+std::size_t position_of(const std::vector<NativeFrame>& frames, const std::string& name) {
+  const auto at = std::find_if(frames.begin(), frames.end(), [&](const NativeFrame& frame) {
+    return frame.function.find(name) != std::string::npos;
+  });
+  return static_cast<std::size_t>(at - frames.begin());
+}
+
+TEST(StackSampler, FindsTheFramesOfAWait) {
+  Sleeper sleeper;
+  StackSampler sampler;
+  for (int round = 0; round < 3; ++round) {
+    const auto begin = Clock::now();
+    const auto frames = sampler.sample(sleeper.pid(), sleeper.pid(), Clock::now() + kLimit);
+    std::printf("sample %d: %.2f ms\n", round,
+                std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
+    ASSERT_TRUE(frames.has_value()) << frames.error().what;
+    const std::size_t inner = position_of(*frames, "wait_in_the_inner_function");
+    const std::size_t outer = position_of(*frames, "wait_in_the_outer_function");
+    ASSERT_LT(outer, frames->size());
+    EXPECT_EQ(outer, inner + 1);
+    EXPECT_LT(outer, position_of(*frames, "main"));
+    EXPECT_EQ((*frames)[inner].function, "lockstep::os::wait_in_the_inner_function(int)");
+    EXPECT_NE((*frames)[inner].module.find("launch_process_tests"), std::string::npos);
+    EXPECT_GT((*frames)[inner].offset, 0U);
+  }
+  EXPECT_TRUE(sleeper.wakes_well());
+}
+
+TEST(StackSampler, StopsTheThreadOnlyForAnInstant) {
+  Sleeper sleeper;
+  ThreadCopier copier;
+  const auto begin = Clock::now();
+  constexpr int kCopies = 50;
+  for (int i = 0; i < kCopies; ++i)
+    ASSERT_TRUE(copier.copy(sleeper.pid(), sleeper.pid(), Clock::now() + kLimit).has_value());
+  const double each_ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count() / kCopies;
+  std::printf("copy of one thread: %.3f ms\n", each_ms);
+  EXPECT_LT(each_ms, 10.0);
+  EXPECT_TRUE(sleeper.wakes_well());
+}
+
+TEST(StackSampler, NeverLeavesAThreadStoppedWhenItsReaderIsKilled) {
+  Sleeper sleeper;
+  std::mt19937 random(7);
+  for (int round = 0; round < 30; ++round) {
+    std::array<int, 2> ends{};
+    ASSERT_EQ(::pipe(ends.data()), 0);
+    const pid_t reader = ::fork();
+    if (reader == 0) {
+      ThreadCopier copier;
+      for (bool told = false;;) {
+        const bool copied = copier.copy(sleeper.pid(), sleeper.pid(), Clock::now() + kLimit).has_value();
+        if (copied && !std::exchange(told, true))
+          [[maybe_unused]] const ssize_t put = ::write(ends[1], "c", 1);
+      }
+    }
+    char copied = 0;
+    ASSERT_EQ(::read(ends[0], &copied, 1), 1);
+    for (auto spin = random() % 20'000; spin > 0; --spin)
+      asm volatile("");
+    ::kill(reader, SIGKILL);
+    ::waitpid(reader, nullptr, 0);
+    const auto deadline = Clock::now() + kLimit;
+    while (read_process(sleeper.pid())->state == 't' && Clock::now() < deadline)
+      ::sched_yield();
+    ASSERT_EQ(read_process(sleeper.pid())->state, 'S');
+    ::close(ends[0]);
+    ::close(ends[1]);
+  }
+  EXPECT_TRUE(sleeper.wakes_well());
+}
+
+TEST(StackSampler, DoesNotTakeTheExitStatusAway) {
+  Sleeper sleeper;
+  StackSampler sampler;
+  ASSERT_TRUE(sampler.sample(sleeper.pid(), sleeper.pid(), Clock::now() + kLimit).has_value());
+  Result<ProcessHandle> handle = ProcessHandle::open(sleeper.pid());
+  ::kill(sleeper.pid(), SIGKILL);
+  ASSERT_TRUE(handle->wait_ended(Clock::now() + kLimit));
+  EXPECT_FALSE(sampler.sample(sleeper.pid(), sleeper.pid(), Clock::now() + kLimit).has_value());
+  int status = 0;
+  EXPECT_EQ(::waitpid(sleeper.pid(), &status, WNOHANG), sleeper.pid());
+}
+
+TEST(StackSampler, SaysSoWhenItMayNot) {
+  Sleeper sleeper;
+  // Somebody else traces it already: only one can.
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  const pid_t other = ::fork();
+  if (other == 0) {
+    ::ptrace(PTRACE_SEIZE, sleeper.pid(), nullptr, nullptr);
+    [[maybe_unused]] const ssize_t put = ::write(ends[1], "s", 1);
+    while (true)
+      ::pause();
+  }
+  char seized = 0;
+  ASSERT_EQ(::read(ends[0], &seized, 1), 1);
+  StackSampler sampler;
+  const auto frames = sampler.sample(sleeper.pid(), sleeper.pid(), Clock::now() + kLimit);
+  ASSERT_FALSE(frames.has_value());
+  EXPECT_EQ(frames.error().kind, Error::Kind::kEnvironment);
+  EXPECT_NE(frames.error().what.find("cannot attach to"), std::string::npos) << frames.error().what;
+  ::kill(other, SIGKILL);
+  ::waitpid(other, nullptr, 0);
+  EXPECT_TRUE(sleeper.wakes_well());
+}
+
+}  // namespace
+}  // namespace lockstep::os

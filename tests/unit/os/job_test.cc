@@ -1,0 +1,166 @@
+// Goal: what is ours is ended, whatever it does to get away, and nothing else is ever signalled.
+#include "harness/os/job.h"
+
+#include <gtest/gtest.h>
+#include <linux/sched.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+
+#include "harness/os/exit_report.h"
+
+namespace lockstep::os {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kLimit = std::chrono::seconds(10);
+
+void pause_for_ever() {
+  while (true)
+    ::pause();
+}
+
+template <class F>
+pid_t child_that(F does) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    does();
+    ::_exit(0);
+  }
+  return pid;
+}
+
+bool lives(pid_t pid) {
+  const auto stat = read_process(pid);
+  return stat && !stat->zombie();
+}
+
+// A new child with this very pid; 0 where the kernel does not let us choose.
+pid_t child_with_pid(pid_t pid) {
+  clone_args arguments{};
+  arguments.exit_signal = SIGCHLD;
+  arguments.set_tid = reinterpret_cast<std::uint64_t>(&pid);
+  arguments.set_tid_size = 1;
+  const long got = ::syscall(SYS_clone3, &arguments, sizeof arguments);
+  if (got == 0)
+    pause_for_ever();
+  return got > 0 ? static_cast<pid_t>(got) : 0;
+}
+
+TEST(ProcessHandle, SignalsTheOneThatIsMeant) {
+  const pid_t pid = child_that(pause_for_ever);
+  Result<ProcessHandle> handle = ProcessHandle::open(pid);
+  ASSERT_TRUE(handle);
+  EXPECT_FALSE(handle->ended());
+  EXPECT_TRUE(handle->signal(SIGTERM));
+  EXPECT_EQ(handle->last_signal(), SIGTERM);
+  EXPECT_TRUE(handle->wait_ended(Clock::now() + kLimit));
+  const auto report = reap(handle->pidfd(), Clock::now() + kLimit);
+  ASSERT_TRUE(report && *report);
+  EXPECT_EQ((*report)->signal, SIGTERM);
+  EXPECT_FALSE(handle->signal(SIGTERM)) << "it is gone";
+}
+
+TEST(ProcessHandle, AnotherStartTimeIsAnotherProcess) {
+  const pid_t pid = child_that(pause_for_ever);
+  const ProcessId id = read_process(pid)->id;
+  EXPECT_TRUE(ProcessHandle::open(id));
+  EXPECT_FALSE(ProcessHandle::open(ProcessId{pid, id.start_ticks + 1}));
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
+  EXPECT_FALSE(ProcessHandle::open(id));
+  EXPECT_FALSE(ProcessHandle::open(pid).has_value());
+}
+
+TEST(ProcessHandle, RecycledPidIsNotSignalled) {
+  const pid_t pid = child_that(pause_for_ever);
+  Result<ProcessHandle> handle = ProcessHandle::open(pid);
+  ASSERT_TRUE(handle);
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
+  const pid_t successor = child_with_pid(pid);
+  if (successor == 0)
+    GTEST_SKIP() << "needs CAP_CHECKPOINT_RESTORE to choose a pid, have none";
+  ASSERT_EQ(successor, pid);
+  EXPECT_FALSE(handle->signal(SIGKILL));
+  EXPECT_TRUE(lives(successor));
+  ::kill(successor, SIGKILL);
+  ::waitpid(successor, nullptr, 0);
+}
+
+// Descends from us through processes that are gone, in a session of its own.
+TEST(EndEverything, FindsWhatForkedTwice) {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  const pid_t middle = child_that([&] {
+    ::setsid();
+    const pid_t orphan = child_that(pause_for_ever);
+    EXPECT_EQ(::write(ends[1], &orphan, sizeof orphan), static_cast<ssize_t>(sizeof orphan));
+  });
+  pid_t orphan = 0;
+  ASSERT_EQ(::read(ends[0], &orphan, sizeof orphan), static_cast<ssize_t>(sizeof orphan));
+  ::waitpid(middle, nullptr, 0);
+  std::vector<pid_t> announced;
+  const auto ended = end_everything({.ancestor = ::getpid()}, Clock::now() + kLimit,
+                                    {.before_kill = [&](const ProcessStat& process) {
+                                      EXPECT_TRUE(lives(process.id.pid));
+                                      announced.push_back(process.id.pid);
+                                    }});
+  ASSERT_EQ(ended.size(), 1U);
+  EXPECT_EQ(ended[0].id.pid, orphan);
+  EXPECT_TRUE(ended[0].gone);
+  EXPECT_EQ(announced, std::vector<pid_t>{orphan});
+  EXPECT_FALSE(read_process(orphan)) << "reaped as well";
+}
+
+// A tree that grows while it is being ended: STOP and look again is what catches it.
+TEST(EndEverything, CatchesWhatKeepsForking) {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  child_that([] {
+    for (int generation = 0; generation < 100'000; ++generation) {
+      if (::fork() != 0)
+        ::_exit(0);
+    }
+  });
+  end_everything({.ancestor = ::getpid()}, Clock::now() + kLimit);
+  EXPECT_TRUE(members_of({.ancestor = ::getpid()}).empty());
+}
+
+TEST(EndEverything, SparesWhatItIsToldToSpare) {
+  const pid_t spared = child_that([] {
+    child_that(pause_for_ever);
+    pause_for_ever();
+  });
+  const pid_t ended = child_that(pause_for_ever);
+  const Family family{.ancestor = ::getpid(), .spared = {read_process(spared)->id}};
+  const auto report = end_everything(family, Clock::now() + kLimit);
+  EXPECT_TRUE(lives(spared));
+  EXPECT_FALSE(read_process(ended));
+  EXPECT_EQ(report.size(), 1U);
+  end_everything({.ancestor = ::getpid()}, Clock::now() + kLimit);
+  EXPECT_FALSE(read_process(spared));
+}
+
+TEST(EndEverything, LeavesZombiesToTheHook) {
+  const pid_t pid = child_that([] { ::_exit(5); });
+  Result<ProcessHandle> handle = ProcessHandle::open(pid);
+  ASSERT_TRUE(handle && handle->wait_ended(Clock::now() + kLimit));
+  std::optional<ExitReport> report;
+  bool killed = false;
+  end_everything({.ancestor = ::getpid()}, Clock::now() + kLimit,
+                 {.before_kill = [&](const ProcessStat&) { killed = true; },
+                  .reap = [&](const ProcessStat&) { report = *reap_if_ended(handle->pidfd()); }});
+  EXPECT_FALSE(killed);
+  ASSERT_TRUE(report);
+  EXPECT_EQ(report->exit_status, 5);
+}
+
+TEST(EndEverything, NobodyWithoutAncestorAndMarker) { EXPECT_TRUE(members_of({}).empty()); }
+
+}  // namespace
+}  // namespace lockstep::os
