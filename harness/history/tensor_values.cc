@@ -31,7 +31,7 @@ std::uint16_t to_half(double value) {
     return static_cast<std::uint16_t>(sign | 0x7c00);
   int exponent = 0;
   std::frexp(size, &exponent);
-  exponent = std::max(exponent, -13);  // Below: subnormal, in units of 2^-24.
+  exponent = size == 0.0 ? -13 : std::max(exponent, -13);  // Lowest: subnormal, in units of 2^-24.
   const auto units = static_cast<std::uint32_t>(std::nearbyint(std::ldexp(size, 11 - exponent)));
   // 1024 units and more carry the exponent's lowest bit themselves.
   return static_cast<std::uint16_t>(sign | ((static_cast<std::uint32_t>(exponent + 13) << 10) + units));

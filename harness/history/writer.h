@@ -165,3 +165,4 @@ class Writer {
 #pragma GCC visibility pop
 
 #include "harness/history/writer_impl.h"
+#include "harness/history/writer_slots.h"

@@ -1,0 +1,166 @@
+// The journal gives back what was appended; a tear, garbage, a gap and a missing end are each said.
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "harness/history/journal.h"
+#include "tests/unit/history/history_support.h"
+
+namespace lockstep::history {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+lockstep::Run read_journal(const std::string& text) {
+  lockstep::Run run;
+  JournalReader reader(std::make_unique<MemorySource>(std::as_bytes(std::span(text))), "lockstep.jsonl");
+  reader.poll(run, true);
+  return run;
+}
+
+std::string three_notes() {
+  return R"({"n":1,"e":"note","t":5,"text":"a"})" "\n" R"({"n":2,"e":"note","t":6,"text":"b"})" "\n"
+         R"({"n":3,"e":"mark","t":7,"name":"c"})" "\n" R"({"n":4,"e":"closed","t":0,"records":3})" "\n";
+}
+
+TEST(HistoryJournal, EveryEventComesBack) {
+  const TempDir place;
+  const std::string path = place / "lockstep.jsonl";
+  auto writer = JournalWriter::create(path);
+  ASSERT_TRUE(writer);
+  ASSERT_TRUE(writer->append(ProcessStart{.at_ns = 1, .role = Role::kReference, .pid = 71}));
+  ASSERT_TRUE(writer->append(ProcessEnd{.at_ns = 2, .role = Role::kRank, .rank = Rank{0}, .pid = 72, .signal = 9,
+                                        .our_signal = 15, .our_reason = "deadlock"}));
+  ASSERT_TRUE(writer->append(Acted{.at_ns = 3, .action = "TERM", .rank = Rank{2}, .pid = 73, .reason = "why \xff"}));
+  ASSERT_TRUE(writer->append(StateSample{.at_ns = 4, .rank = Rank{1}, .pid = 74, .head = 9,
+                                         .threads = {{75, 'S', "futex_wait", 11, 12}}}));
+  ASSERT_TRUE(writer->append(
+      StackSample{.at_ns = 5, .pid = 74, .tid = 75, .frames = {{"libc.so", 16, "a.c", 3, "wait"}}}));
+  Request request{.at_ns = 6, .role = Role::kRank, .rank = Rank{1}, .id = 8, .message = "step"};
+  ASSERT_TRUE(writer->append(request));
+  request.answered_ns = 7;
+  request.outcome = "failed";
+  request.text = "no";
+  request.raised_at.frames = {{"m", 1, "", 0, ""}};
+  ASSERT_TRUE(writer->append(request));
+  request.outcome = "protocol";  // A second answer stands alone.
+  ASSERT_TRUE(writer->append(request));
+  ASSERT_TRUE(writer->append(Observation{.at_ns = 8, .role = Role::kRank, .rank = Rank{1}, .name = "grad/w", .step = -3,
+                                         .phase = "after_backward", .variant = "sum", .dtype = "F64", .shape = {2, 0},
+                                         .digest = "00", .file = "tensors/a", .key = "w"}));
+  ASSERT_TRUE(writer->append(Mark{.at_ns = 9, .name = "ran out"}));
+  ASSERT_TRUE(writer->append(Note{.at_ns = 10, .text = "line\nbreak"}));
+  ASSERT_TRUE(writer->close());
+
+  const auto run = read_journal(*read_whole(path, 1U << 20));
+  EXPECT_THAT(run.missing, ElementsAre());
+  EXPECT_TRUE(run.journal_complete);
+  ASSERT_EQ(run.starts.size(), 1U);
+  EXPECT_EQ(run.starts[0].record, 1U);
+  EXPECT_EQ(run.starts[0].role, Role::kReference);
+  EXPECT_FALSE(run.starts[0].rank);
+  ASSERT_EQ(run.ends.size(), 1U);
+  EXPECT_EQ(run.ends[0].signal, 9);
+  EXPECT_EQ(run.ends[0].our_signal, 15);
+  EXPECT_FALSE(run.ends[0].exit_status);
+  EXPECT_EQ(run.ends[0].rank, Rank{0});
+  ASSERT_EQ(run.acted.size(), 1U);
+  EXPECT_THAT(run.acted[0].reason, HasSubstr("why "));
+  ASSERT_EQ(run.states.size(), 1U);
+  EXPECT_EQ(run.states[0].threads.at(0).state, 'S');
+  EXPECT_EQ(run.states[0].threads.at(0).cpu_ns, 12U);
+  ASSERT_EQ(run.stacks.size(), 1U);
+  EXPECT_EQ(run.stacks[0].frames.at(0).function, "wait");
+  ASSERT_EQ(run.requests.size(), 2U);
+  EXPECT_EQ(run.requests[0].record, 6U);
+  EXPECT_EQ(run.requests[0].at_ns, 6U);
+  EXPECT_EQ(run.requests[0].answered_ns, 7U);
+  EXPECT_EQ(run.requests[0].outcome, "failed");
+  EXPECT_EQ(run.requests[0].raised_at.frames.size(), 1U);
+  EXPECT_EQ(run.requests[1].outcome, "protocol");
+  ASSERT_EQ(run.observations.size(), 1U);
+  EXPECT_EQ(run.observations[0].step, -3);
+  EXPECT_THAT(run.observations[0].shape, ElementsAre(2, 0));
+  EXPECT_EQ(run.observations[0].key, "w");
+  EXPECT_EQ(run.marks.at(0).name, "ran out");
+  EXPECT_EQ(run.notes.at(0).text, "line\nbreak");
+  EXPECT_EQ(run.notes.at(0).at_ns, 10U);
+}
+
+TEST(HistoryJournal, EveryCutIsSeen) {
+  const std::string whole = three_notes();
+  ASSERT_TRUE(read_journal(whole).journal_complete);
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    const auto run = read_journal(whole.substr(0, size));
+    EXPECT_FALSE(run.journal_complete) << size;
+    EXPECT_FALSE(run.missing.empty()) << size;
+  }
+}
+
+TEST(HistoryJournal, EveryLostLineIsSeen) {
+  for (int lost = 0; lost < 4; ++lost) {
+    std::istringstream lines(three_notes());
+    std::string text;
+    std::string line;
+    for (int i = 0; std::getline(lines, line); ++i)
+      text += i == lost ? "" : line + "\n";
+    const auto run = read_journal(text);
+    EXPECT_FALSE(run.journal_complete) << lost;
+    EXPECT_THAT(run.missing, ElementsAre(HasSubstr(lost == 3 ? "no closing record" : "1 records are missing")));
+  }
+}
+
+TEST(HistoryJournal, GarbageIsCountedAndSkipped) {
+  std::string text = three_notes();
+  text.insert(text.find('\n') + 1,
+              "garbage\n[]\n{\"n\":\"x\"}\n{\"n\":2,\"e\":\"unheard\",\"t\":1}\n{\"n\":2,\"e\":\"mark\",\"t\":1,\"name\":7}\n");
+  const auto run = read_journal(text);
+  EXPECT_EQ(run.notes.size(), 1U);  // Number 2 was used up by the garbage that claimed it.
+  EXPECT_EQ(run.marks.size(), 1U);
+  EXPECT_FALSE(run.journal_complete);
+  EXPECT_THAT(run.missing, ElementsAre(HasSubstr("lines are not records")));
+}
+
+TEST(HistoryJournal, AnEndlessLineIsSkippedInBoundedMemory) {
+  std::string text = three_notes();
+  text.insert(text.find('\n') + 1, std::string(9U << 20, 'x') + "\n");
+  const auto run = read_journal(text);
+  EXPECT_EQ(run.notes.size(), 2U);
+  EXPECT_FALSE(run.journal_complete);
+}
+
+TEST(HistoryJournal, AWriterThatCannotWriteSaysSoAndLeavesAGap) {
+  const TempDir place;
+  const std::string path = place / "lockstep.jsonl";
+  auto writer = JournalWriter::create(path);
+  ASSERT_TRUE(writer);
+  ASSERT_TRUE(writer->append(Note{.at_ns = 1, .text = "first"}));
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit limit{std::filesystem::file_size(path) + 20, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  const auto refused = writer->append(Note{.at_ns = 2, .text = "second"});
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().kind, Error::Kind::kIo);
+  EXPECT_THAT(refused.error().what, HasSubstr("cannot write record 2"));
+  ASSERT_TRUE(writer->append(Note{.at_ns = 3, .text = "third"}));
+  EXPECT_FALSE(writer->close());
+  const auto run = read_journal(*read_whole(path, 1U << 20));
+  EXPECT_EQ(run.notes.size(), 2U);
+  EXPECT_THAT(run.missing, ElementsAre(HasSubstr("1 records are missing")));
+  EXPECT_FALSE(JournalWriter::create(path));  // Never over an old one.
+}
+
+TEST(HistoryJournal, DeepNestingIsGarbageNotACrash) {
+  const auto run = read_journal(std::string(200000, '[') + "\n" + std::string(100000, '{') + "\n");
+  EXPECT_FALSE(run.journal_complete);
+}
+
+}  // namespace
+}  // namespace lockstep::history
