@@ -66,6 +66,8 @@ Result<bool> ProcessReader::poll(bool final) {
   if (!final && !told && head_ == before && absent_.empty())
     return false;
   read_definitions(header.definitions_used);
+  for (std::size_t i = 0; i < process_.groups.size(); ++i)
+    process_.groups[i].site = group_sites_[i] < process_.sites.size() ? group_sites_[i] : 0;
   read_digests(header.digests_used);
   const Window window = window_of(header);
   const std::vector<std::uint64_t> retry = std::exchange(absent_, {});
@@ -269,7 +271,7 @@ void ProcessReader::take_group(std::size_t index, const GroupEntry& entry) {
     group.generation = entry.generation;
     group.size = entry.size;
     group.my_rank = entry.my_rank;
-    group.site = entry.site;
+    group_sites_.push_back(entry.site);  // Its definition is read after the groups.
     if ((entry.flags & kRanksKnown) != 0 && entry.rank_count <= kInlineRanks) {
       for (std::uint32_t i = 0; i < entry.rank_count; ++i)
         group.ranks.push_back(Rank{entry.ranks[i]});

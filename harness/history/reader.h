@@ -98,6 +98,7 @@ class ProcessReader {
   std::uint64_t definitions_read_{};
   bool definitions_broken_{};
   std::vector<std::vector<Rank>> group_ranks_;  // Those that came as a definition, by group.
+  std::vector<std::uint32_t> group_sites_;
   std::uint64_t digests_read_{};
   std::uint64_t next_{};                 // Records below have been looked at.
   std::vector<std::uint64_t> absent_;    // Looked at, not there (yet).

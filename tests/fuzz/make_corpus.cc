@@ -1,0 +1,178 @@
+// Writes the seed corpus of the fuzzers: what the real writers write, with the areas moved together.
+// usage: make_corpus DIR   (makes DIR/reader and DIR/live)
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "harness/history/journal.h"
+#include "harness/history/run_json.h"
+#include "harness/history/tensor_file.h"
+#include "harness/history/writer.h"
+#include "tests/fuzz/fuzz_input.h"
+
+namespace fs = std::filesystem;
+
+namespace lockstep::history {
+namespace {
+
+/// A history of every operation; `records` of them, some incomplete, point-to-point and overlapping included.
+std::vector<std::byte> written_file(const std::string& directory, std::uint64_t records, bool closed) {
+  WriterOptions options;
+  options.directory = directory.c_str();
+  options.file_bytes = WriterFile::kFileBytesMin;
+  options.rank = 0;
+  options.world_size = 2;
+  const std::unique_ptr<Writer> writer(Writer::open(options));
+  if (writer == nullptr)
+    std::exit(1);
+  const std::vector<std::int32_t> ranks(40, 1);
+  GroupInfo info;
+  info.name = "dp";
+  info.size = 40;
+  info.ranks = ranks.data();
+  info.rank_count = 2;
+  info.from_creation = true;
+  const GroupHandle dp = writer->define_group(info);
+  info.rank_count = 40;
+  info.from_creation = false;
+  const GroupHandle late = writer->define_group(info);
+  const SiteFrame frames[] = {{"train.py", 1, "step", 2}, {"libuser.so", 64, "", 0}};
+  const std::uint32_t site = writer->define_site(1, frames, 2);
+  for (std::uint64_t i = 0; i < records; ++i) {
+    Issue call;
+    call.op = static_cast<Op>(i % static_cast<std::uint64_t>(Op::kCount));
+    call.dtype = DType::kFloat32;
+    call.site = i % 2 == 0 ? site : 0;
+    call.completion_unseen = is_point_to_point(call.op);
+    const Ticket ticket = writer->issue(i % 5 == 4 ? late : dp, call);
+    if (i % 7 != 3)
+      writer->returned(ticket);
+    if (i % 7 != 3 && i % 11 != 5)
+      writer->completed(ticket, i % 13 == 0);
+  }
+  if (closed)
+    writer->close();
+  auto text = read_whole(writer->path(), 1U << 30);
+  fs::remove(writer->path());
+  const auto bytes = std::as_bytes(std::span(*text));
+  return {bytes.begin(), bytes.end()};
+}
+
+/// The same file with areas as large as their use and a ring of `slots`, which holds its last records.
+std::vector<std::byte> compact(std::span<const std::byte> file, std::uint64_t slots) {
+  FileHeader header;
+  std::memcpy(&header, file.data(), sizeof header);
+  std::vector<std::byte> out(sizeof header);
+  const auto move = [&](std::uint64_t& offset, std::uint64_t bytes) {
+    const std::uint64_t from = offset;
+    offset = out.size();
+    out.insert(out.end(), file.begin() + static_cast<std::ptrdiff_t>(from),
+               file.begin() + static_cast<std::ptrdiff_t>(from + bytes));
+  };
+  header.definitions_bytes = header.definitions_used;
+  move(header.definitions_offset, header.definitions_bytes);
+  header.groups_capacity = header.groups_used;
+  move(header.groups_offset, header.groups_capacity * sizeof(GroupEntry));
+  header.digests_capacity = header.digests_used;
+  move(header.digests_offset, header.digests_capacity * sizeof(DigestEntry));
+  header.pending_capacity = 4;
+  move(header.pending_offset, header.pending_capacity * sizeof(Slot));
+  const std::uint64_t next = header.next_record, size = std::min(slots, std::max<std::uint64_t>(next, 1));
+  const std::uint64_t old_ring = header.ring_offset, old_size = header.reserved_slots;
+  header.ring_offset = out.size();
+  header.ring_capacity = header.reserved_slots = size;
+  header.ring_final = next > size ? size : 0;
+  out.resize(out.size() + size * sizeof(Slot));
+  for (std::uint64_t record = next > size ? next - size : 0; record < next; ++record) {
+    Slot slot;
+    std::memcpy(&slot, file.data() + old_ring + record % old_size * sizeof slot, sizeof slot);
+    for (std::uint64_t* const word : {&slot.returned, &slot.completed})
+      *word = empty_stamp(record / size) | (*word & ((1ULL << 49) - 1));
+    std::memcpy(out.data() + header.ring_offset + record % size * sizeof slot, &slot, sizeof slot);
+  }
+  // An old incomplete record waits in the pending area.
+  if (next > size && size > 3) {
+    Slot slot;
+    std::memcpy(&slot, file.data() + old_ring + 3 * sizeof slot, sizeof slot);
+    std::memcpy(out.data() + header.pending_offset, &slot, sizeof slot);
+  }
+  std::memcpy(out.data(), &header, sizeof header);
+  return out;
+}
+
+void save(const fs::path& path, char kind, std::span<const std::byte> bytes) {
+  std::ofstream out(path, std::ios::binary);
+  out.put(kind);
+  out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+}
+
+void save_text(const fs::path& path, char kind, const std::string& text) {
+  save(path, kind, std::as_bytes(std::span(text)));
+}
+
+std::string journal_text(const fs::path& directory) {
+  const std::string path = (directory / "journal").string();
+  auto writer = JournalWriter::create(path);
+  if (!writer)
+    std::exit(1);
+  (void)writer->append(ProcessStart{.at_ns = 1, .rank = Rank{0}, .pid = 7});
+  (void)writer->append(ProcessEnd{.at_ns = 2, .rank = Rank{0}, .pid = 7, .exit_status = 0, .our_reason = "x"});
+  (void)writer->append(Acted{.at_ns = 3, .action = "TERM", .reason = "y"});
+  (void)writer->append(StateSample{.at_ns = 4, .threads = {{8, 'S', "futex", 1, 2}}});
+  (void)writer->append(StackSample{.at_ns = 5, .frames = {{"m", 1, "f", 2, "g"}}});
+  Request request{.at_ns = 6, .id = 1, .message = "step"};
+  (void)writer->append(request);
+  request.answered_ns = 7;
+  request.raised_at.frames = {{"m", 1, "", 0, ""}};
+  (void)writer->append(request);
+  (void)writer->append(Observation{.at_ns = 8, .name = "grad/w", .dtype = "F32", .shape = {1}, .file = "tensors/a"});
+  (void)writer->append(Mark{.at_ns = 9, .name = "m"});
+  (void)writer->append(Note{.at_ns = 10, .text = "n"});
+  (void)writer->close();
+  std::string text = *read_whole(path, 1U << 20);
+  fs::remove(path);
+  return text;
+}
+
+int make(const fs::path& root) {
+  fs::create_directories(root / "reader");
+  fs::create_directories(root / "live");
+  const std::string work = root.string();
+  int number = 0;
+  for (const std::uint64_t records : {0ULL, 3ULL, 21ULL, 60ULL, 2500ULL}) {
+    for (const bool closed : {false, true}) {
+      const auto file = compact(written_file(work, records, closed), 24);
+      const auto input = shrink(file);
+      save(root / "reader" / ("p" + std::to_string(number)), 'p', input);
+      // Two changes: the counter of records moves, a slot is emptied.
+      std::vector<std::byte> live(22 + input.size());
+      const std::uint64_t next = records + 4;
+      std::memcpy(live.data() + 2, &next, sizeof next);
+      live[21] = std::byte{1};
+      std::memcpy(live.data() + 22, input.data(), input.size());
+      save(root / "live" / ("l" + std::to_string(number++)), 2, live);
+    }
+  }
+  save_text(root / "reader" / "journal", 'j', journal_text(root));
+  const std::string tensors = (root / "tensors").string();
+  (void)write_tensors(tensors, {make_tensor("x", "F16", {2}, std::vector<double>{1, 2}), make_tensor("y", "I64", {}, std::vector<double>{3}),
+                                make_tensor("z", "BF16", {1}, std::vector<double>{4}), make_tensor("b", "BOOL", {0}, {})});
+  save_text(root / "reader" / "tensors", 't', *read_whole(tensors, 1U << 20));
+  fs::remove(tensors);
+  Plan plan{.id = "i", .command = {"c"}, .options = {{"a", "b"}}, .expected_marks = {"m"}, .parameters = {{"w", 1}}};
+  save_text(root / "reader" / "plan", 'r', plan_to_json(plan, 1, 2));
+  save_text(root / "reader" / "symbols", 's', symbols_to_json({{"m", 1, "f", 2, "g"}}));
+  return 0;
+}
+
+}  // namespace
+}  // namespace lockstep::history
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: make_corpus DIR\n");
+    return 125;
+  }
+  return lockstep::history::make(argv[1]);
+}
