@@ -78,7 +78,7 @@ class Module {
     int number = 0;
     const char* file = line == nullptr ? nullptr : dwfl_lineinfo(line, nullptr, &number, nullptr, nullptr, nullptr);
     if (file != nullptr && number > 0) {
-      position.file = absolute(line, file);
+      position.file = source_path(line, file);
       position.line = number;
     }
     if (std::string inlined = innermost_function(address); !inlined.empty())
@@ -120,11 +120,19 @@ class Module {
     lowest_ = lowest == ~std::uint64_t{0} ? 0 : lowest;
   }
 
-  static std::string absolute(Dwfl_Line* line, const char* file) {
-    if (*file == '/')
+  /// Relative to the folder of the compilation; kept relative where builds have made it so (prefix maps), which
+  /// libdw does not know and joins with that folder all the same.
+  static std::string source_path(Dwfl_Line* line, const std::string& file) {
+    const char* given = dwfl_line_comp_dir(line);
+    if (given == nullptr || *given == '\0')
       return file;
-    const char* directory = dwfl_line_comp_dir(line);
-    return directory == nullptr ? std::string(file) : std::string(directory) + "/" + file;
+    const std::string directory = std::string(given) + "/";
+    const bool joined = file.compare(0, directory.size(), directory) == 0;
+    const std::string path = joined || file.front() == '/' ? file : directory + file;
+    std::error_code failed;
+    if (path.compare(0, directory.size(), directory) == 0 && !std::filesystem::exists(path, failed))
+      return path.substr(directory.size());
+    return path;
   }
 
   /// The function whose source line it is: the innermost inlined one.

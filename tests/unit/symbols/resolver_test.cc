@@ -1,0 +1,132 @@
+// Positions of this very program, looked up in its own object file.
+#include "harness/symbols/resolver.h"
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+namespace lockstep::symbols {
+namespace {
+
+struct Here {
+  const void* address{};
+  std::int32_t line{};
+};
+
+// Where the caller is in it is the line of the call.
+[[gnu::noinline]] const void* return_address() { return __builtin_return_address(0); }
+
+[[gnu::noinline]] Here inside_a_function() {
+  Here here;
+  here.line = __LINE__ + 1;
+  here.address = return_address();
+  return here;
+}
+
+[[gnu::always_inline]] inline Here inside_an_inlined_function() {
+  Here here;
+  here.line = __LINE__ + 1;
+  here.address = return_address();
+  return here;
+}
+
+[[gnu::noinline]] Here around_the_inlined_function() { return inside_an_inlined_function(); }
+
+Frame frame_of(const Here& here) {
+  Dl_info info{};
+  EXPECT_NE(dladdr(here.address, &info), 0);
+  const auto base = reinterpret_cast<std::uintptr_t>(info.dli_fbase);
+  return {std::filesystem::canonical("/proc/self/exe").string(),
+          reinterpret_cast<std::uintptr_t>(here.address) - 1 - base, "", 0, ""};
+}
+
+TEST(Resolver, FindsFileLineAndFunction) {
+  const Here here = inside_a_function();
+  Frame frame = frame_of(here);
+  Resolver resolver;
+  resolver.resolve(frame);
+  EXPECT_EQ(frame.line, here.line);
+  EXPECT_NE(frame.file.find("tests/unit/symbols/resolver_test.cc"), std::string::npos) << frame.file;
+  EXPECT_NE(frame.function.find("inside_a_function"), std::string::npos) << frame.function;
+  EXPECT_EQ(frame.function.find("()"), std::string::npos) << frame.function;
+}
+
+TEST(Resolver, NamesTheInnermostInlinedFunction) {
+  const Here here = around_the_inlined_function();
+  Frame frame = frame_of(here);
+  Resolver resolver;
+  resolver.resolve(frame);
+  EXPECT_EQ(frame.line, here.line);
+  EXPECT_NE(frame.function.find("inside_an_inlined_function"), std::string::npos) << frame.function;
+}
+
+TEST(Resolver, ShortensPathsBelowTheRoot) {
+  Frame frame = frame_of(inside_a_function());
+  Resolver whole({.shorten = "/nowhere"});
+  Frame absolute = frame;
+  whole.resolve(absolute);
+  ASSERT_FALSE(absolute.file.empty());
+  if (absolute.file.front() != '/')
+    GTEST_SKIP() << "needs absolute paths in the debug information, has paths relative to the repository";
+  const std::string root = std::filesystem::path(absolute.file).parent_path().string();
+  Resolver shortened({.shorten = root});
+  shortened.resolve(frame);
+  EXPECT_EQ(frame.file, "resolver_test.cc");
+}
+
+TEST(Resolver, WithoutDebugInformationGivesTheSymbolAndNoLine) {
+  void* const address = dlsym(RTLD_DEFAULT, "qsort");
+  ASSERT_NE(address, nullptr);
+  Dl_info info{};
+  ASSERT_NE(dladdr(address, &info), 0);
+  const auto offset = reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(info.dli_fbase);
+  Frame frame{info.dli_fname, offset + 4, "", 0, ""};
+  Resolver resolver;
+  resolver.resolve(frame);
+  EXPECT_NE(frame.function.find("qsort"), std::string::npos) << frame.function;
+}
+
+TEST(Resolver, UnknownModulesAndPositionsStayUnknown) {
+  Resolver resolver;
+  Frame missing{"/no/such/module.so", 0x1234, "", 0, ""};
+  resolver.resolve(missing);
+  EXPECT_EQ(missing.line, 0);
+  EXPECT_EQ(missing.function, "");
+  Frame far{std::filesystem::canonical("/proc/self/exe").string(), 0x7fff'ffff'ffff, "", 0, "kept"};
+  resolver.resolve(far);
+  EXPECT_EQ(far.line, 0);
+  EXPECT_EQ(far.function, "kept");
+  Frame text{"/etc/hostname", 1, "", 0, ""};
+  resolver.resolve(text);
+  EXPECT_EQ(text.line, 0);
+}
+
+TEST(Resolver, LeavesKnownLinesAlone) {
+  Resolver resolver;
+  Frame known{"/no/such/train.py", 3, "train.py", 12, "main"};
+  resolver.resolve(known);
+  EXPECT_EQ(known.line, 12);
+  EXPECT_EQ(known.file, "train.py");
+}
+
+TEST(Resolver, FillsAllFramesOfARunWithinItsBounds) {
+  const Frame frame = frame_of(inside_a_function());
+  lockstep::Run run;
+  run.processes.resize(1);
+  run.processes[0].sites = {{}, {{frame, frame}}};
+  run.stacks.resize(1);
+  run.stacks[0].frames = {frame};
+  run.requests.resize(1);
+  run.requests[0].raised_at.frames = {frame};
+  Resolver resolver({.shorten = "", .modules_max = 1, .cached_max = 1});
+  resolver.resolve(run);
+  EXPECT_GT(run.processes[0].sites[1].frames[1].line, 0);
+  EXPECT_GT(run.stacks[0].frames[0].line, 0);
+  EXPECT_GT(run.requests[0].raised_at.frames[0].line, 0);
+}
+
+}  // namespace
+}  // namespace lockstep::symbols
