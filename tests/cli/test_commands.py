@@ -128,16 +128,5 @@ class List(ProgramTest):
         self.assertEqual(os.listdir(self.directory), [])
 
 
-class RunDirectory(ProgramTest):
-    def test_must_be_new_or_empty(self) -> None:
-        (self.directory / "mine").mkdir()
-        (self.directory / "mine" / "thesis.tex").write_text("text")
-        self.assert_refused(self.lockstep("suite", "--run-dir", "mine"), "mine")
-        self.assertEqual(os.listdir(self.directory / "mine"), ["thesis.tex"])
-
-    def test_where_nothing_can_be_written(self) -> None:
-        self.assert_refused(self.lockstep("suite", "--run-dir", "/proc/lockstep"), "/proc/lockstep")
-
-
 if __name__ == "__main__":
     unittest.main()

@@ -1,6 +1,7 @@
 """The suite on a few quick cases: forms, places, statuses, and that `check` says the same."""
 
 import json
+import os
 import shutil
 import unittest
 import xml.etree.ElementTree
@@ -64,6 +65,17 @@ class Suite(ProgramTest):
         # The mutants of the one scenario have no cell in the other.
         done = self.lockstep("suite", "--scenario", "buffer-broadcast", "--implementation", "mutant/sum_for_mean")
         self.assertEqual(done.status, 77, done)
+
+
+class RunDirectory(ProgramTest):
+    def test_must_be_new_or_empty(self) -> None:
+        (self.directory / "mine").mkdir()
+        (self.directory / "mine" / "thesis.tex").write_text("text")
+        self.assert_refused(self.lockstep("suite", "--run-dir", "mine"), "mine")
+        self.assertEqual(os.listdir(self.directory / "mine"), ["thesis.tex"])
+
+    def test_where_nothing_can_be_written(self) -> None:
+        self.assert_refused(self.lockstep("suite", "--run-dir", "/proc/lockstep"), "/proc/lockstep")
 
 
 class Terminal(ProgramTest):
