@@ -200,9 +200,9 @@ Result<Conversation::Answers> Conversation::ask_ranks(const std::function<Json(R
   return collect(asked);
 }
 
-Result<Answer> Conversation::ask_reference(Json request) {
+Result<Answer> Conversation::ask_one(Role role, std::optional<Rank> rank, Json request) {
   for (std::size_t host = 0; host < job_.hosts().size(); ++host) {
-    if (job_.hosts()[host].role != Role::kReference)
+    if (job_.hosts()[host].role != role || job_.hosts()[host].rank != rank)
       continue;
     if (auto sent = send(host, std::move(request)); !sent)
       return sent.error();
@@ -211,7 +211,15 @@ Result<Answer> Conversation::ask_reference(Json request) {
       return answers.error();
     return std::move(answers->front());
   }
-  LS_CHECK(false && "a case without a reference host asked it");
+  LS_CHECK(false && "asked a host that the case does not have");
+}
+
+Result<Answer> Conversation::ask_rank(Rank rank, Json request) {
+  return ask_one(Role::kRank, rank, std::move(request));
+}
+
+Result<Answer> Conversation::ask_reference(Json request) {
+  return ask_one(Role::kReference, std::nullopt, std::move(request));
 }
 
 std::filesystem::path Conversation::tensor_path(const std::string& name) const {

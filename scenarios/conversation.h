@@ -51,6 +51,7 @@ class Conversation {
   /// stop: a rank ended or failed, a deadlock is proven, the deadline passed, lockstep was
   /// interrupted.
   Result<Answers> ask_ranks(const std::function<protocol::Json(Rank)>& request);
+  Result<protocol::Answer> ask_rank(Rank rank, protocol::Json request);
   Result<protocol::Answer> ask_reference(protocol::Json request);
 
   /// A new file below RUN/tensors, "s2-rank1-grads".
@@ -81,6 +82,7 @@ class Conversation {
   Result<void> wait_for(const std::vector<std::size_t>& hosts);
   void take_line(std::size_t host, const std::string& line);
   void lose(std::size_t host, const std::string& why);
+  Result<protocol::Answer> ask_one(Role role, std::optional<Rank> rank, protocol::Json request);
   Result<Answers> collect(const std::vector<std::size_t>& hosts);
 
   launch::HostJob& job_;

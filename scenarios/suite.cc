@@ -64,7 +64,6 @@ void conclude(Report& report) {
     failed |= result.outcome == Outcome::kFail;
     undecided |= result.outcome == Outcome::kUndecided && result.required;
     any_pass |= result.outcome == Outcome::kPass;
-    report.findings.insert(report.findings.end(), result.findings.begin(), result.findings.end());
   }
   const bool interrupted = !report.reason.empty();
   if (failed) {
@@ -120,11 +119,12 @@ Result<CaseReport> judge_saved_case(const std::string& directory,
 
 Result<std::vector<Case>> select_cases(const SuiteOptions& options) {
   std::vector<Case> cases = every_case(options.seed);
-  std::set<std::string> scenarios, implementations{"mutant"}, dtypes;
+  std::set<std::string> scenarios, implementations{"mutant"}, dtypes, ids;
   for (const Case& cell : cases) {
     scenarios.insert(cell.scenario);
     implementations.insert(cell.implementation);
     dtypes.insert(cell.dtype);
+    ids.insert(cell.id);
   }
   if (auto ok = known("scenario", options.scenarios, scenarios); !ok)
     return ok.error();
@@ -132,13 +132,16 @@ Result<std::vector<Case>> select_cases(const SuiteOptions& options) {
     return ok.error();
   if (auto ok = known("dtype", options.dtypes, dtypes); !ok)
     return ok.error();
+  if (auto ok = known("case", options.cases, ids); !ok)
+    return Error{ok.error().kind, ok.error().what, "lockstep suite --list prints all of them"};
   for (const std::int32_t ranks : options.ranks) {
     if (ranks < 2 || ranks > 64)
       return Error{Error::Kind::kUsage, fmt::format("--ranks must be 2 to 64, got {}", ranks), ""};
   }
   std::erase_if(cases, [&](const Case& cell) {
     return !wanted(options.scenarios, cell.scenario) || !implementation_wanted(options, cell) ||
-           !wanted(options.ranks, cell.world_size) || !wanted(options.dtypes, cell.dtype);
+           !wanted(options.ranks, cell.world_size) || !wanted(options.dtypes, cell.dtype) ||
+           !wanted(options.cases, cell.id);
   });
   return cases;
 }

@@ -10,18 +10,28 @@
 namespace lockstep::cli {
 namespace {
 
+// The words of an option and what they stand for; help and error messages list the words.
+template <class Value>
+void add_choice(CLI::App& command, const std::string& flag, Value& value, const std::map<std::string, Value>& words) {
+  std::vector<std::string> known;
+  std::string listed;
+  for (const auto& [word, meaning] : words) {
+    known.push_back(word);
+    listed += (listed.empty() ? "" : ", ") + word;
+  }
+  command.add_option_function<std::string>(flag, [&value, words](const std::string& word) { value = words.at(word); },
+                                           "One of " + listed)
+      ->check(CLI::IsMember(known).description(""));
+}
+
 void add_output(CLI::App& command, Output& output) {
-  const std::map<std::string, Format> formats{{"human", Format::kHuman},
-                                              {"json", Format::kJson},
-                                              {"junit", Format::kJunit},
-                                              {"concise", Format::kConcise}};
-  const std::map<std::string, ColorChoice> colors{{"auto", ColorChoice::kAuto},
-                                                  {"always", ColorChoice::kAlways},
-                                                  {"never", ColorChoice::kNever}};
-  command.add_option("--format", output.format, "human, json, junit or concise")
-      ->transform(CLI::CheckedTransformer(formats).description(""));
-  command.add_option("--color", output.color, "auto, always or never")
-      ->transform(CLI::CheckedTransformer(colors).description(""));
+  add_choice<Format>(command, "--format", output.format,
+                     {{"human", Format::kHuman},
+                      {"json", Format::kJson},
+                      {"junit", Format::kJunit},
+                      {"concise", Format::kConcise}});
+  add_choice<ColorChoice>(command, "--color", output.color,
+                          {{"auto", ColorChoice::kAuto}, {"always", ColorChoice::kAlways}, {"never", ColorChoice::kNever}});
 }
 
 struct Parsed {
@@ -40,6 +50,7 @@ void add_suite(CLI::App& app, Parsed& parsed) {
                    "Only this implementation, mutant/NAME, or mutant for all of them (repeatable)");
   suite.add_option("-n,--ranks", options.ranks, "Only this world size (repeatable)");
   suite.add_option("--dtype", options.dtypes, "Only this dtype (repeatable)");
+  suite.add_option("--case", options.cases, "Only the case with this id (repeatable)");
   suite.add_option("--seed", options.seed, "Of data and of what the mutants strike")
       ->capture_default_str();
   suite.add_option("--run-dir", parsed.suite.run_directory,

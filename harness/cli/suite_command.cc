@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 
 #include "harness/base/clock.h"
@@ -68,9 +67,7 @@ int run_cases(launch::Supervisor& supervisor, const SuiteCommand& command,
   if (to_people)
     write_out(human_header(header, cases.size(), human));
 
-  const char* terminal = std::getenv("TERM");
-  const bool rewrite = isatty(STDOUT_FILENO) == 1 && terminal != nullptr && std::string_view(terminal) != "dumb";
-  LiveProgress live(write_out, human, rewrite, cases.size());
+  LiveProgress live(write_out, human, human.rewrite, cases.size());
   const std::uint64_t begun_ns = now_ns();
   const auto elapsed_s = [&] { return static_cast<double>(now_ns() - begun_ns) / 1e9; };
   SuiteProgress progress;
