@@ -27,7 +27,8 @@ struct Throw {
 std::array<Throw, kThrows> throws;
 std::atomic<std::size_t> next_throw{};
 
-void remember(const void* object) {
+// A frame of its own, which is left out with that of __cxa_throw.
+__attribute__((noinline)) void remember(const void* object) {
   Throw& slot = throws[next_throw.fetch_add(1, std::memory_order_relaxed) % kThrows];
   slot.object.store(nullptr, std::memory_order_relaxed);
   slot.count = return_addresses(slot.addresses.data(), history::kFramesMax, /*skip=*/2);

@@ -1,0 +1,294 @@
+// What the tap writes of real Gloo traffic: every collective of a DDP step with its true arguments, every c10d
+// operator, groups that come again, and calls that go past it.
+
+#include "harness/tap/tap.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <fstream>
+
+#include "fixtures/implementations/ddp.h"
+#include "fixtures/rank_host/group.h"
+#include "harness/history/reader.h"
+#include "harness/tap/throw_site.h"
+#include "tests/torch/ranks.h"
+
+namespace lockstep::test {
+namespace {
+
+namespace fs = std::filesystem;
+using at::Tensor;
+using history::DType;
+using history::Op;
+using history::ReduceOp;
+using Tensors = std::vector<Tensor>;
+
+void begin_tap(const RankContext& context, bool sites = true) {
+  const fs::path directory = context.directory / ("history" + std::to_string(context.rank));
+  fs::create_directory(directory);
+  require(tap::start({.directory = directory.c_str(), .rank = context.rank, .world_size = context.world, .sites = sites}),
+          "a history file in " + directory.string());
+}
+
+Process read_rank(const fs::path& directory, int rank) {
+  for (const auto& entry : fs::directory_iterator(directory / ("history" + std::to_string(rank)))) {
+    auto source = history::FileSource::open(entry.path().string());
+    if (!source)
+      continue;
+    history::ProcessReader reader(std::move(*source), entry.path().filename().string());
+    const auto read = reader.poll(/*final=*/true);
+    EXPECT_TRUE(read) << read.error().what;
+    return reader.process();
+  }
+  ADD_FAILURE() << "rank " << rank << " wrote no history";
+  return {};
+}
+
+std::string shown(const Collective& c) {
+  return std::string(name_of(c.op)) + " " + std::to_string(c.numel_in) + "->" + std::to_string(c.numel_out) + " " +
+         std::string(name_of(c.dtype)) + " " + std::string(name_of(c.reduce_op)) + " root " + std::to_string(c.root);
+}
+
+TEST(Tap, SeesEveryCollectiveOfADdpStep) {
+  std::vector<Process> seen;
+  run_ranks(
+      2,
+      [](RankContext& context) -> std::string {
+        begin_tap(context);
+        const Tensor weight = at::ones({3}, at::kDouble).set_requires_grad(true);
+        const Tensor buffer = at::ones({2}, at::kDouble);
+        parallel::Module module;
+        module.parameters = {{"weight", weight}};
+        module.buffers = [&] { return std::vector<parallel::NamedTensor>{{"buffer", buffer}}; };
+        module.forward = [&](const Tensor& input) { return (weight * input).sum(); };
+        const auto ddp = parallel::Ddp::wrap(std::move(module), context.group);
+        for (int step = 0; step < 2; ++step)
+          ddp->forward(at::ones({3}, at::kDouble)).backward();
+        context.group->barrier()->wait();
+        tap::stop();
+        return "";
+      },
+      [&](const fs::path& directory) { seen = {read_rank(directory, 0), read_rank(directory, 1)}; });
+  ASSERT_EQ(seen.size(), 2U);
+  for (const Process& process : seen) {
+    std::vector<std::string> ops;
+    for (const Collective& c : process.collectives) {
+      ops.push_back(shown(c));
+      EXPECT_TRUE(c.returned_ns) << ops.back();
+      EXPECT_TRUE(c.completed_ns) << ops.back();
+      EXPECT_FALSE(c.failed) << ops.back();
+      EXPECT_EQ(c.seq, ops.size() - 1) << ops.back();
+      EXPECT_GT(c.site, 0U) << ops.back();
+      EXPECT_FALSE(process.sites.at(c.site).frames.empty()) << ops.back();
+    }
+    const std::vector<std::string> expected{
+        "all_gather 1->2 int64 none root -1",   // Number of parameters,
+        "broadcast 2->2 int64 none root 0",     // their sizes and strides.
+        "broadcast 5->5 float64 none root 0",   // Initial parameters and buffers.
+        "broadcast 2->2 float64 none root 0",   // Buffers of the first forward.
+        "all_reduce 3->3 float64 sum root -1",  // Its gradients.
+        "broadcast 2->2 int32 none root 0",     // The rebuilt buckets: indices,
+        "broadcast 1->1 int32 none root 0",     // sizes.
+        "broadcast 2->2 float64 none root 0",   "all_reduce 3->3 float64 sum root -1",
+        "barrier 0->0 none none root -1"};
+    EXPECT_EQ(ops, expected);
+    ASSERT_EQ(process.groups.size(), 1U);
+    EXPECT_EQ(process.groups[0].name, "world");
+    EXPECT_EQ(process.groups[0].size, 2);
+    EXPECT_EQ(process.groups[0].my_rank, process.rank->value);
+    EXPECT_EQ(process.groups[0].ranks, (std::vector<Rank>{Rank{0}, Rank{1}}));
+    EXPECT_TRUE(process.vouches(0));
+    EXPECT_TRUE(process.closed);
+  }
+  EXPECT_EQ(seen[0].sites.size(), seen[1].sites.size());
+}
+
+// Every operator of c10d that Gloo has, on two ranks. By the names that every supported torch has.
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+void every_operation(RankContext& context) {
+  c10d::ProcessGroup& group = *context.group;
+  const auto full = [](std::int64_t n) { return at::ones({n}, at::kFloat); };
+  const auto wait = [](const c10::intrusive_ptr<c10d::Work>& work) { work->wait(); };
+  Tensors one{full(4)};
+  Tensors two{full(2), full(3)};
+  wait(group.allreduce(one, {.reduceOp = c10d::ReduceOp::MAX}));
+  wait(group.allreduce_coalesced(two));
+  wait(group.broadcast(one, {.rootRank = 1}));
+  wait(group.reduce(one, {.reduceOp = c10d::ReduceOp::SUM, .rootRank = 1}));
+  std::vector<Tensors> lists{{full(4), full(4)}};
+  wait(group.allgather(lists, one));
+  Tensor wide = full(8);
+  wait(group._allgather_base(wide, one[0]));
+  std::vector<Tensors> coalesced{{full(4)}, {full(4)}};
+  wait(group.allgather_coalesced(coalesced, one));
+  Tensors wides{wide};
+  wait(group.allgather_into_tensor_coalesced(wides, one));
+  wait(group.reduce_scatter(one, lists));
+  wait(group._reduce_scatter_base(one[0], wide));
+  wait(group.reduce_scatter_tensor_coalesced(one, wides));
+  std::vector<Tensors> none;
+  wait(context.rank == 0 ? group.gather(lists, one) : group.gather(none, one));
+  wait(context.rank == 0 ? group.scatter(one, lists) : group.scatter(one, none));
+  std::vector<std::int64_t> splits{3, 5};
+  if (context.rank == 1)
+    splits = {5, 3};
+  std::vector<std::int64_t> sent{context.rank == 0 ? 3 : 5, context.rank == 0 ? 5 : 3};
+  Tensor received = full(8);
+  wait(group.alltoall_base(received, wide, splits, sent));
+  wait(group.barrier());
+  group.monitoredBarrier({});
+  if (context.rank == 0) {
+    wait(group.send(one, 1, 7));
+    wait(group.send(one, 1, 8));
+  } else {
+    wait(group.recv(one, 0, 7));
+    wait(group.recvAnysource(one, 8));
+  }
+  wait(group.allreduce(one));
+}
+
+TEST(Tap, SeesEveryOperationAndVouches) {
+  std::vector<Process> seen;
+  run_ranks(
+      2,
+      [](RankContext& context) -> std::string {
+        begin_tap(context);
+        every_operation(context);
+        tap::stop();
+        return "";
+      },
+      [&](const fs::path& directory) { seen = {read_rank(directory, 0), read_rank(directory, 1)}; });
+  ASSERT_EQ(seen.size(), 2U);
+  for (int rank = 0; rank < 2; ++rank) {
+    const Process& process = seen[static_cast<std::size_t>(rank)];
+    std::vector<std::string> ops;
+    for (const Collective& c : process.collectives) {
+      ops.push_back(shown(c));
+      EXPECT_TRUE(c.returned_ns) << ops.back();
+    }
+    const bool first = rank == 0;
+    const std::vector<std::string> expected{
+        "all_reduce 4->4 float32 max root -1",
+        "all_reduce_coalesced 5->5 float32 sum root -1",
+        "broadcast 4->4 float32 none root 1",
+        "reduce 4->4 float32 sum root 1",
+        "all_gather 4->8 float32 none root -1",
+        "all_gather_into_tensor 4->8 float32 none root -1",
+        "all_gather_coalesced 4->8 float32 none root -1",
+        "all_gather_coalesced 4->8 float32 none root -1",
+        "reduce_scatter 8->4 float32 sum root -1",
+        "reduce_scatter_tensor 8->4 float32 sum root -1",
+        "reduce_scatter_coalesced 8->4 float32 sum root -1",
+        first ? "gather 4->8 float32 none root 0" : "gather 4->0 float32 none root 0",
+        first ? "scatter 8->4 float32 none root 0" : "scatter 0->4 float32 none root 0",
+        "all_to_all_single 8->8 float32 none root -1",
+        "barrier 0->0 none none root -1",
+        "monitored_barrier 0->0 none none root -1",
+        first ? "send 4->0 float32 none root 1" : "recv 0->4 float32 none root 0",
+        first ? "send 4->0 float32 none root 1" : "recv_any 0->4 float32 none root -1",
+        "all_reduce 4->4 float32 sum root -1"};
+    EXPECT_EQ(ops, expected);
+    EXPECT_EQ(process.groups.size(), 1U) << "an operation looked like a new group";
+    EXPECT_TRUE(process.vouches(0)) << "an operation's step of the group's counter is not known";
+    ASSERT_GE(process.collectives.size(), 18U);
+    EXPECT_EQ(process.collectives[16].tag, 7);
+    EXPECT_EQ(process.collectives[17].tag, 8);
+  }
+  ASSERT_GE(seen[0].collectives.size(), 14U);
+  EXPECT_NE(seen[0].collectives[13].counts_hash, seen[1].collectives[13].counts_hash) << "splits differ";
+  EXPECT_EQ(seen[0].collectives[4].counts_hash, seen[1].collectives[4].counts_hash);
+}
+
+TEST(Tap, CallsPastItEndTheVouching) {
+  std::vector<Process> seen;
+  run_ranks(
+      1,
+      [](RankContext& context) -> std::string {
+        begin_tap(context);
+        Tensors one{at::ones({1})};
+        context.group->allreduce(one)->wait();
+        context.group->getDefaultBackend()->allreduce(one)->wait();
+        context.group->allreduce(one)->wait();
+        return "";
+      },
+      [&](const fs::path& directory) { seen = {read_rank(directory, 0)}; });
+  ASSERT_EQ(seen.size(), 1U);
+  ASSERT_EQ(seen[0].groups.size(), 1U);
+  EXPECT_FALSE(seen[0].vouches(0));
+  EXPECT_FALSE(seen[0].closed) << "nobody said stop";
+}
+
+TEST(Tap, AGroupMetInUseIsNotVouchedFor) {
+  std::vector<Process> seen;
+  run_ranks(
+      1,
+      [](RankContext& context) -> std::string {
+        Tensors one{at::ones({1})};
+        context.group->allreduce(one)->wait();
+        begin_tap(context);
+        context.group->allreduce(one)->wait();
+        return "";
+      },
+      [&](const fs::path& directory) { seen = {read_rank(directory, 0)}; });
+  ASSERT_EQ(seen.size(), 1U);
+  ASSERT_EQ(seen[0].groups.size(), 1U);
+  EXPECT_FALSE(seen[0].vouches(0));
+}
+
+TEST(Tap, AGroupMadeAgainUnderItsNameIsAnotherGeneration) {
+  std::vector<Process> seen;
+  run_ranks(
+      1,
+      [](RankContext& context) -> std::string {
+        begin_tap(context);
+        for (int again = 0; again < 20; ++again) {
+          Tensors one{at::ones({1})};
+          context.group->allreduce(one)->wait();
+          context.group->allreduce(one)->wait();
+          context.group.reset();  // Its address is free again.
+          context.group = host::connect_gloo((context.directory / ("again" + std::to_string(again))).string(), 0, 1,
+                                             std::chrono::seconds(20));
+        }
+        return "";
+      },
+      [&](const fs::path& directory) { seen = {read_rank(directory, 0)}; });
+  ASSERT_EQ(seen.size(), 1U);
+  ASSERT_EQ(seen[0].groups.size(), 20U);
+  for (std::uint32_t i = 0; i < 20; ++i) {
+    EXPECT_EQ(seen[0].groups[i].generation, i);
+    EXPECT_EQ(seen[0].groups[i].issued, 2U);
+    EXPECT_TRUE(seen[0].vouches(i));
+  }
+}
+
+TEST(Tap, AFailedCollectiveIsSeenToFail) {
+  std::vector<Process> seen;
+  run_ranks(
+      2,
+      [](RankContext& context) -> std::string {
+        begin_tap(context);
+        Tensors one{at::ones({1})};
+        context.group->allreduce(one)->wait();
+        if (context.rank == 1)
+          return "";  // Leaves: the connection closes.
+        bool failed = false;
+        try {
+          context.group->allreduce(one)->wait();
+        } catch (const std::exception&) {
+          failed = true;
+        }
+        require(failed, "an error of the transport");
+        return "";
+      },
+      [&](const fs::path& directory) { seen = {read_rank(directory, 0)}; });
+  ASSERT_EQ(seen.size(), 1U);
+  ASSERT_EQ(seen[0].collectives.size(), 2U);
+  EXPECT_FALSE(seen[0].collectives[0].failed);
+  EXPECT_TRUE(seen[0].collectives[1].completed_ns);
+  EXPECT_TRUE(seen[0].collectives[1].failed);
+}
+
+}  // namespace
+}  // namespace lockstep::test
