@@ -11,8 +11,8 @@
 
 namespace lockstep::launch {
 
-// Shared between two processes and read after the death of the writer, so `kind` is stored last. Only pages that
-// are used take memory.
+// Shared between two processes and read after the death of the writer, so `kind` is stored last.
+// Only pages that are used take memory.
 struct CleanupPage::Slot {
   std::atomic<std::uint32_t> kind{};
   char path[PATH_MAX]{};
@@ -37,9 +37,11 @@ std::string rescue_files(const fs::path& from, const fs::path& to) {
   std::string problem;
   for (fs::directory_iterator at(from, error), end; !error && at != end; at.increment(error)) {
     std::error_code failed;
-    fs::copy(at->path(), to / at->path().filename(), fs::copy_options::recursive | fs::copy_options::skip_existing, failed);
+    fs::copy(at->path(), to / at->path().filename(),
+             fs::copy_options::recursive | fs::copy_options::skip_existing, failed);
     if (failed)
-      problem = fmt::format("cannot keep {} in {}: {}", at->path().string(), to.string(), failed.message());
+      problem = fmt::format("cannot keep {} in {}: {}", at->path().string(), to.string(),
+                            failed.message());
   }
   const std::string removal = remove_tree(from);
   return problem.empty() ? removal : problem;
@@ -48,7 +50,8 @@ std::string rescue_files(const fs::path& from, const fs::path& to) {
 }  // namespace
 
 Result<std::shared_ptr<CleanupPage>> CleanupPage::create() {
-  void* memory = ::mmap(nullptr, sizeof(Slot) * kSlots, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* memory = ::mmap(nullptr, sizeof(Slot) * kSlots, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED)
     return Error{Error::Kind::kEnvironment, fmt::format("mmap: {}", std::strerror(errno)), ""};
   std::shared_ptr<CleanupPage> page(new CleanupPage());
@@ -58,9 +61,11 @@ Result<std::shared_ptr<CleanupPage>> CleanupPage::create() {
 
 CleanupPage::~CleanupPage() { ::munmap(slots_, sizeof(Slot) * kSlots); }
 
-Result<CleanupPage::Handle> CleanupPage::add(Kind kind, const std::string& path, const std::string& destination) {
+Result<CleanupPage::Handle> CleanupPage::add(Kind kind, const std::string& path,
+                                             const std::string& destination) {
   if (path.size() >= PATH_MAX || destination.size() >= PATH_MAX)
-    return Error{Error::Kind::kUsage, fmt::format("a path of more than {} bytes", PATH_MAX - 1), ""};
+    return Error{Error::Kind::kUsage, fmt::format("a path of more than {} bytes", PATH_MAX - 1),
+                 ""};
   for (std::size_t i = 0; i < kSlots; ++i) {
     Slot& slot = slots_[i];
     if (slot.kind.load(std::memory_order_relaxed) != static_cast<std::uint32_t>(Kind::kFree))
@@ -70,7 +75,8 @@ Result<CleanupPage::Handle> CleanupPage::add(Kind kind, const std::string& path,
     slot.kind.store(static_cast<std::uint32_t>(kind), std::memory_order_release);
     return Handle(shared_from_this(), i);
   }
-  return Error{Error::Kind::kEnvironment, fmt::format("more than {} paths to clean up", kSlots), ""};
+  return Error{Error::Kind::kEnvironment, fmt::format("more than {} paths to clean up", kSlots),
+               ""};
 }
 
 std::string CleanupPage::run_directory() const {
@@ -85,7 +91,8 @@ std::vector<std::string> CleanupPage::settle_all() {
   std::vector<std::string> problems;
   for (std::size_t i = 0; i < kSlots; ++i) {
     Slot& slot = slots_[i];
-    const auto kind = static_cast<Kind>(slot.kind.exchange(static_cast<std::uint32_t>(Kind::kFree)));
+    const auto kind =
+        static_cast<Kind>(slot.kind.exchange(static_cast<std::uint32_t>(Kind::kFree)));
     std::string problem;
     if (kind == Kind::kRemove)
       problem = remove_tree(slot.path);
@@ -97,7 +104,8 @@ std::vector<std::string> CleanupPage::settle_all() {
   return problems;
 }
 
-CleanupPage::Handle::Handle(Handle&& other) noexcept : page_(std::move(other.page_)), slot_(other.slot_) {}
+CleanupPage::Handle::Handle(Handle&& other) noexcept
+    : page_(std::move(other.page_)), slot_(other.slot_) {}
 
 CleanupPage::Handle& CleanupPage::Handle::operator=(Handle&& other) noexcept {
   if (this != &other) {

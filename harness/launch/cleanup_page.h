@@ -1,5 +1,5 @@
-// What must not be left behind when the supervisor dies: paths in memory shared with the guard, written before
-// the path is made and taken out when its owner has dealt with it.
+// What must not be left behind when the supervisor dies: paths in memory shared with the guard,
+// written before the path is made and taken out when its owner has dealt with it.
 #pragma once
 
 #include <atomic>
@@ -31,7 +31,8 @@ class CleanupPage : public std::enable_shared_from_this<CleanupPage> {
 
    private:
     friend class CleanupPage;
-    Handle(std::shared_ptr<CleanupPage> page, std::size_t slot) : page_(std::move(page)), slot_(slot) {}
+    Handle(std::shared_ptr<CleanupPage> page, std::size_t slot)
+        : page_(std::move(page)), slot_(slot) {}
     void settle();
     std::shared_ptr<CleanupPage> page_{};
     std::size_t slot_{};
@@ -43,7 +44,8 @@ class CleanupPage : public std::enable_shared_from_this<CleanupPage> {
   /// The path of a kRun entry, or empty.
   [[nodiscard]] std::string run_directory() const;
 
-  /// Settles every entry; by the guard, after the supervisor's death. Returns what could not be done.
+  /// Settles every entry; by the guard, after the supervisor's death. Returns what could not be
+  /// done.
   std::vector<std::string> settle_all();
 
  private:

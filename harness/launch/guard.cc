@@ -40,7 +40,8 @@ sigset_t guarded_signals() {
   return set;
 }
 
-// What the terminal sends reaches the supervisor too; what was sent to us by kill(2) may have been meant for both.
+// What the terminal sends reaches the supervisor too; what was sent to us by kill(2) may have been
+// meant for both.
 void pass_on(const signalfd_siginfo& info, const os::ProcessHandle& supervisor) {
   const bool from_terminal = info.ssi_code == SI_KERNEL;
   const int signal = static_cast<int>(info.ssi_signo);
@@ -64,7 +65,8 @@ void watch(const os::ProcessHandle& supervisor, int signal_fd) {
 }
 
 bool is_crash(int signal) {
-  return signal == SIGABRT || signal == SIGSEGV || signal == SIGBUS || signal == SIGFPE || signal == SIGILL;
+  return signal == SIGABRT || signal == SIGSEGV || signal == SIGBUS || signal == SIGFPE ||
+         signal == SIGILL;
 }
 
 int status_after(const os::ExitReport& report, const std::string& run_directory) {
@@ -72,27 +74,29 @@ int status_after(const os::ExitReport& report, const std::string& run_directory)
     return *report.exit_status;
   const int signal = report.signal.value_or(0);
   const std::string look =
-      run_directory.empty() ? "" : fmt::format("; `lockstep check {}` judges what was recorded", run_directory);
+      run_directory.empty()
+          ? ""
+          : fmt::format("; `lockstep check {}` judges what was recorded", run_directory);
   if (is_crash(signal)) {
-    fmt::print(stderr, "lockstep: the supervisor {}, which is a bug of lockstep; the job was ended{}\n",
+    fmt::print(stderr,
+               "lockstep: the supervisor {}, which is a bug of lockstep; the job was ended{}\n",
                report.to_string(), look);
     return kExitOurBug;
   }
-  fmt::print(stderr, "lockstep: the supervisor {}; the job was ended{}\n", report.to_string(), look);
+  fmt::print(stderr, "lockstep: the supervisor {}; the job was ended{}\n", report.to_string(),
+             look);
   return kExitUndecided;
 }
 
-// Children we had before we started anything (a shell that exec'd us) are not ours to touch; what is reparented
-// from them could not be told from our own, so then only the marker counts.
-bool has_children() {
-  return !os::descendants_of(::getpid(), os::read_processes()).empty();
-}
+// Children we had before we started anything (a shell that exec'd us) are not ours to touch; what
+// is reparented from them could not be told from our own, so then only the marker counts.
+bool has_children() { return !os::descendants_of(::getpid(), os::read_processes()).empty(); }
 
 void end_job(const os::Family& family) {
   for (const os::EndedProcess& process : os::end_everything(family, Clock::now() + kEndLimit)) {
     if (!process.gone)
-      fmt::print(stderr, "lockstep: process {} ({}) is in state {} and could not be ended\n", process.id.pid,
-                 process.name, process.state);
+      fmt::print(stderr, "lockstep: process {} ({}) is in state {} and could not be ended\n",
+                 process.id.pid, process.name, process.state);
   }
 }
 

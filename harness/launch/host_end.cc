@@ -13,7 +13,8 @@ constexpr auto kGraceSlice = std::chrono::milliseconds(50);
 }  // namespace
 
 bool EndReport::clean() const {
-  return std::all_of(leftovers.begin(), leftovers.end(), [](const os::EndedProcess& process) { return process.gone; });
+  return std::all_of(leftovers.begin(), leftovers.end(),
+                     [](const os::EndedProcess& process) { return process.gone; });
 }
 
 void HostJob::Impl::collect(HostProcess& host) {
@@ -33,8 +34,9 @@ void HostJob::Impl::collect(HostProcess& host) {
 }
 
 HostProcess* HostJob::Impl::host_of(const os::ProcessId& id) {
-  const auto at = std::find_if(hosts_.begin(), hosts_.end(),
-                               [&](const HostProcess& host) { return host.lives() && host.process.id() == id; });
+  const auto at = std::find_if(hosts_.begin(), hosts_.end(), [&](const HostProcess& host) {
+    return host.lives() && host.process.id() == id;
+  });
   return at == hosts_.end() ? nullptr : &*at;
 }
 
@@ -61,7 +63,8 @@ void HostJob::Impl::ask_to_end(const std::string& reason) {
 // Written before it is done, so that what follows from it can never be taken for a finding.
 void HostJob::Impl::before_kill(const os::ProcessStat& process, const std::string& reason) {
   HostProcess* host = host_of(process.id);
-  record_act("KILL", host, process.id.pid, host != nullptr ? reason : "left behind: " + process.name);
+  record_act("KILL", host, process.id.pid,
+             host != nullptr ? reason : "left behind: " + process.name);
   if (host != nullptr)
     host->signalled = OurSignal{SIGKILL, reason};
 }
@@ -85,7 +88,8 @@ EndReport HostJob::Impl::end(const std::string& reason, How how) {
   for (const HostProcess& host : hosts_)
     host_ids.push_back(host.process.id());
   EndReport report;
-  for (os::EndedProcess& process : os::end_everything(supervisor_.family(), Clock::now() + kEndLimit, hooks)) {
+  for (os::EndedProcess& process :
+       os::end_everything(supervisor_.family(), Clock::now() + kEndLimit, hooks)) {
     const bool is_host = std::find(host_ids.begin(), host_ids.end(), process.id) != host_ids.end();
     // A host that outlives KILL is named; an orphan that had ended by itself only wanted reaping.
     if (is_host ? !process.gone : process.state != 'Z')

@@ -16,7 +16,8 @@ namespace {
 
 constexpr std::size_t kReadyEventsMax = 1024;
 constexpr auto kLogCheckEvery = std::chrono::milliseconds(1'000);
-constexpr auto kCloseLimit = std::chrono::seconds(2);  // from closing the conversation to the process's end
+constexpr auto kCloseLimit =
+    std::chrono::seconds(2);  // from closing the conversation to the process's end
 constexpr auto kPausedAfter = std::chrono::milliseconds(1'000);
 
 std::string log_name(const HostSpec& spec) {
@@ -26,13 +27,16 @@ std::string log_name(const HostSpec& spec) {
 }  // namespace
 
 HostJob::Impl::Impl(Supervisor& supervisor, HostJobOptions options)
-    : supervisor_(supervisor), options_(std::move(options)), prober_(options_, supervisor.stack_sampler()) {}
+    : supervisor_(supervisor),
+      options_(std::move(options)),
+      prober_(options_, supervisor.stack_sampler()) {}
 
 Result<void> HostJob::Impl::start(std::vector<HostSpec> specs) {
   std::error_code error;
   std::filesystem::create_directories(options_.logs_directory, error);
   if (error) {
-    return Error{Error::Kind::kIo, fmt::format("cannot create {}: {}", options_.logs_directory, error.message()), ""};
+    return Error{Error::Kind::kIo,
+                 fmt::format("cannot create {}: {}", options_.logs_directory, error.message()), ""};
   }
   for (const HostSpec& spec : specs) {
     if (const std::string why = supervisor_.interrupted(); !why.empty())
@@ -72,7 +76,8 @@ Result<void> HostJob::Impl::send(std::size_t host, std::string_view line) {
   HostProcess& target = hosts_[host];
   if (!target.lives()) {
     return Error{Error::Kind::kHost,
-                 fmt::format("process {} {}", target.shown.pid, target.shown.ended->to_string()), ""};
+                 fmt::format("process {} {}", target.shown.pid, target.shown.ended->to_string()),
+                 ""};
   }
   target.conversation.queue(line);
   target.conversation.write_some();
@@ -86,7 +91,8 @@ Event HostJob::Impl::wait(Clock::time_point deadline) {
       return std::move(*event);
     const Clock::time_point until = next_wake(deadline);
     poll_once(until);
-    // Somebody stopped us, or the machine slept: time in which nobody could answer us does not count.
+    // Somebody stopped us, or the machine slept: time in which nobody could answer us does not
+    // count.
     const auto late = Clock::now() - until;
     if (late > kPausedAfter && deadline < Clock::time_point::max() - late)
       deadline += late;
@@ -203,9 +209,10 @@ void HostJob::Impl::check_closed(std::size_t index) {
   if (!host.lives() || !closed_at || Clock::now() < *closed_at + kCloseLimit)
     return;
   host.conversation.forget_close();
-  ready_.push_back({.kind = Event::Kind::kProtocol,
-                    .host = index,
-                    .text = fmt::format("process {} closed its conversation and lives on", host.shown.pid)});
+  ready_.push_back(
+      {.kind = Event::Kind::kProtocol,
+       .host = index,
+       .text = fmt::format("process {} closed its conversation and lives on", host.shown.pid)});
 }
 
 void HostJob::Impl::bound_logs() {
@@ -213,8 +220,9 @@ void HostJob::Impl::bound_logs() {
   for (HostProcess& host : hosts_) {
     for (LogFile* log : {&host.out, &host.err}) {
       if (log->bound()) {
-        record(Note{.at_ns = now_ns(),
-                    .text = fmt::format("{} was cut at {} bytes", log->path(), options_.log_bytes_max)});
+        record(Note{
+            .at_ns = now_ns(),
+            .text = fmt::format("{} was cut at {} bytes", log->path(), options_.log_bytes_max)});
       }
     }
   }
@@ -247,8 +255,12 @@ Result<std::unique_ptr<HostJob>> HostJob::start(Supervisor& supervisor, HostJobO
 }
 
 const std::vector<Host>& HostJob::hosts() const { return impl_->hosts(); }
-Result<void> HostJob::send(std::size_t host, std::string_view line) { return impl_->send(host, line); }
-Event HostJob::wait(std::chrono::steady_clock::time_point deadline) { return impl_->wait(deadline); }
+Result<void> HostJob::send(std::size_t host, std::string_view line) {
+  return impl_->send(host, line);
+}
+Event HostJob::wait(std::chrono::steady_clock::time_point deadline) {
+  return impl_->wait(deadline);
+}
 EndReport HostJob::end(const std::string& reason, How how) { return impl_->end(reason, how); }
 
 }  // namespace lockstep::launch

@@ -1,6 +1,6 @@
-// The processes of one case: N ranks and perhaps a reference host, driven over their conversations. This layer
-// carries lines and knows nothing of what they say; it starts, watches, samples and ends processes and writes
-// what it saw and did into the journal.
+// The processes of one case: N ranks and perhaps a reference host, driven over their conversations.
+// This layer carries lines and knows nothing of what they say; it starts, watches, samples and ends
+// processes and writes what it saw and did into the journal.
 #pragma once
 
 #include <chrono>
@@ -27,8 +27,8 @@ class Follower;
 
 namespace lockstep::launch {
 
-/// Asked when the live history stands still and fresh samples are in it: a reason to stop, or none. The launcher
-/// never sees a checker; what comes back is only a text.
+/// Asked when the live history stands still and fresh samples are in it: a reason to stop, or none.
+/// The launcher never sees a checker; what comes back is only a text.
 using StopWhen = std::function<std::optional<std::string>(const Run& live)>;
 
 struct HostSpec {
@@ -39,15 +39,18 @@ struct HostSpec {
 };
 
 struct HostJobOptions {
-  std::string logs_directory{};  ///< RUN/logs: <rank>.out and <rank>.err, reference.out and reference.err.
-  std::uint64_t log_bytes_max{std::uint64_t{16} << 20};  ///< Per file; what goes beyond is cut and noted.
-  history::JournalWriter* journal{};  ///< Where events go; none: nowhere.
-  history::Follower* follower{};      ///< The live history; none: no sampling and no early stop.
+  std::string
+      logs_directory{};  ///< RUN/logs: <rank>.out and <rank>.err, reference.out and reference.err.
+  std::uint64_t log_bytes_max{std::uint64_t{16}
+                              << 20};  ///< Per file; what goes beyond is cut and noted.
+  history::JournalWriter* journal{};   ///< Where events go; none: nowhere.
+  history::Follower* follower{};       ///< The live history; none: no sampling and no early stop.
   StopWhen stop_when{};
   std::chrono::milliseconds quiet_before_samples{60};
   std::chrono::milliseconds between_samples{200};
-  std::chrono::milliseconds sample_pause_max{5'000};  ///< Pauses double up to this while nothing is proven.
-  std::chrono::milliseconds grace{5'000};             ///< Between TERM and KILL where TERM is asked for.
+  std::chrono::milliseconds sample_pause_max{
+      5'000};                              ///< Pauses double up to this while nothing is proven.
+  std::chrono::milliseconds grace{5'000};  ///< Between TERM and KILL where TERM is asked for.
 };
 
 /// What wait() came back with.
@@ -56,9 +59,10 @@ struct Event {
     kLine,         ///< `text` is a line of host `host`.
     kEnded,        ///< Host `host` ended with `status`; all its lines were delivered before.
     kStop,         ///< StopWhen gave the reason in `text`.
-    kInterrupted,  ///< SIGINT, SIGTERM, SIGHUP or the guard's death (`text`): end the job and judge what there is.
+    kInterrupted,  ///< SIGINT, SIGTERM, SIGHUP or the guard's death (`text`): end the job and judge
+                   ///< what there is.
     kDeadline,     ///< The deadline passed.
-    kProtocol,     ///< Host `host` broke the conversation's framing (`text`); it is not read any more.
+    kProtocol,  ///< Host `host` broke the conversation's framing (`text`); it is not read any more.
   };
   Kind kind{};
   std::size_t host{};  ///< Index into hosts().
@@ -77,8 +81,9 @@ struct Host {
 
 /// The proof that nothing is left, or the names of what is.
 struct EndReport {
-  std::vector<os::EndedProcess> leftovers{};  ///< Not hosts: what they left behind; all ended unless `!gone`.
-  [[nodiscard]] bool clean() const;           ///< Nothing of the job lives.
+  std::vector<os::EndedProcess>
+      leftovers{};  ///< Not hosts: what they left behind; all ended unless `!gone`.
+  [[nodiscard]] bool clean() const;  ///< Nothing of the job lives.
 };
 
 class HostJob {
@@ -95,15 +100,16 @@ class HostJob {
   /// Queues one line (newline included). Errors: kHost when the host has ended.
   Result<void> send(std::size_t host, std::string_view line);
 
-  /// The next event. A deadline that passed while this process was stopped is extended by the time lost.
+  /// The next event. A deadline that passed while this process was stopped is extended by the time
+  /// lost.
   Event wait(std::chrono::steady_clock::time_point deadline);
 
   enum class How : std::uint8_t {
     kKill,  ///< Straight to STOP, rescan, KILL: our own hung rank hosts.
     kTerm,  ///< TERM and the grace time first.
   };
-  /// Ends every host that lives and everything they left behind; bounded. Idempotent. With no host alive it
-  /// only looks for leftovers, so it is also the end of a healthy case.
+  /// Ends every host that lives and everything they left behind; bounded. Idempotent. With no host
+  /// alive it only looks for leftovers, so it is also the end of a healthy case.
   EndReport end(const std::string& reason, How how = How::kKill);
 
  private:

@@ -46,13 +46,15 @@ class HostJob::Impl {
   void reap_child(const os::ProcessStat& zombie);
   HostProcess* host_of(const os::ProcessId& id);
 
-  /// A record that cannot be written is seen as a gap by the reader and said again by JournalWriter::close().
+  /// A record that cannot be written is seen as a gap by the reader and said again by
+  /// JournalWriter::close().
   template <class E>
   void record(E event) {
-    if (options_.journal != nullptr)
-      [[maybe_unused]] const Result<void> written = options_.journal->append(event);
+    if (options_.journal != nullptr) [[maybe_unused]]
+      const Result<void> written = options_.journal->append(event);
   }
-  void record_act(const char* action, const HostProcess* host, std::int32_t pid, const std::string& reason);
+  void record_act(const char* action, const HostProcess* host, std::int32_t pid,
+                  const std::string& reason);
 
   Supervisor& supervisor_;
   HostJobOptions options_;

@@ -15,7 +15,8 @@ Result<LogFile> LogFile::create(const std::string& path, std::uint64_t bytes_max
   // Appending, so that writers go on at the end after a cut.
   UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666));
   if (!fd)
-    return Error{Error::Kind::kIo, fmt::format("cannot write {}: {}", path, std::strerror(errno)), ""};
+    return Error{Error::Kind::kIo, fmt::format("cannot write {}: {}", path, std::strerror(errno)),
+                 ""};
   return LogFile(path, std::move(fd), bytes_max);
 }
 
@@ -36,11 +37,13 @@ void Conversation::finish() {
 
 void Conversation::write_some() {
   while (!output_.empty()) {
-    const ssize_t put = ::send(socket_.get(), output_.data(), output_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t put =
+        ::send(socket_.get(), output_.data(), output_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (put < 0 && errno == EINTR)
       continue;
     if (put < 0) {
-      // Nobody reads any more: what was said before is still to be read, and the process's end is its pidfd.
+      // Nobody reads any more: what was said before is still to be read, and the process's end is
+      // its pidfd.
       if (errno != EAGAIN && errno != EWOULDBLOCK)
         output_.clear();
       return;
@@ -60,7 +63,8 @@ Result<bool> Conversation::read_some(std::vector<std::string>& lines) {
     finish();
     return false;
   }
-  if (Result<void> split = input_.append({chunk.data(), static_cast<std::size_t>(got)}, lines); !split) {
+  if (Result<void> split = input_.append({chunk.data(), static_cast<std::size_t>(got)}, lines);
+      !split) {
     finish();
     closed_at_.reset();
     return split.error();

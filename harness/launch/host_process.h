@@ -44,12 +44,15 @@ class Conversation {
   [[nodiscard]] bool readable() const { return !finished_; }
   [[nodiscard]] bool has_output() const { return !output_.empty(); }
   /// When the other side closed its end; its process is then about to end, or broke the protocol.
-  [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> closed_at() const { return closed_at_; }
+  [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> closed_at() const {
+    return closed_at_;
+  }
   void forget_close() { closed_at_.reset(); }
 
   void queue(std::string_view line) { output_.append(line); }
   void write_some();
-  /// Reads one chunk. False: nothing more for now. Errors: kHost, a line too long; it is not read any more.
+  /// Reads one chunk. False: nothing more for now. Errors: kHost, a line too long; it is not read
+  /// any more.
   Result<bool> read_some(std::vector<std::string>& lines);
 
  private:

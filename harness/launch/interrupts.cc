@@ -23,7 +23,8 @@ std::atomic<int> event_descriptor{-1};
 std::atomic<pid_t> guard_pid{0};
 std::atomic<int> count{0};
 std::atomic<int> first{0};
-// When a signal last came directly [0] and forwarded [1], by signal number; 0: never, or already matched.
+// When a signal last came directly [0] and forwarded [1], by signal number; 0: never, or already
+// matched.
 std::array<std::array<std::atomic<std::int64_t>, 2>, 32> last_ms{};
 
 std::int64_t now_ms() {

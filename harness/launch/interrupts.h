@@ -1,5 +1,6 @@
-// SIGINT, SIGTERM and SIGHUP of the supervisor. The first is a wish to end in good order and can be asked for;
-// the second ends the process at once with 130, whatever it is busy with: its guard then ends the job.
+// SIGINT, SIGTERM and SIGHUP of the supervisor. The first is a wish to end in good order and can be
+// asked for; the second ends the process at once with 130, whatever it is busy with: its guard then
+// ends the job.
 #pragma once
 
 #include <sys/types.h>
@@ -10,8 +11,9 @@ namespace lockstep::launch {
 
 inline constexpr int kExitInterrupted = 130;
 
-/// Takes the three signals over. `event_fd` is written to (8 bytes) at each. `guard` forwards signals that only
-/// it received; of a signal that reached both directly, the forwarded twin is dropped.
+/// Takes the three signals over. `event_fd` is written to (8 bytes) at each. `guard` forwards
+/// signals that only it received; of a signal that reached both directly, the forwarded twin is
+/// dropped.
 void take_interrupts(int event_fd, pid_t guard);
 
 /// The guard died: a second signal only counts from now on.

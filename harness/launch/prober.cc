@@ -12,7 +12,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstPause{250};
-// From letting the threads go after their stacks were copied until they sleep again, with room to spare.
+// From letting the threads go after their stacks were copied until they sleep again, with room to
+// spare.
 constexpr milliseconds kSettle{20};
 constexpr milliseconds kStackLimit{500};  // for the stacks of one process
 constexpr milliseconds kWatchEveryMax{500};
@@ -25,8 +26,8 @@ const Process* process_of(const Run& run, const Host& host) {
   return nullptr;
 }
 
-// Something was issued that did not come back or complete. Operations that never say so keep this true, which
-// costs a look now and then.
+// Something was issued that did not come back or complete. Operations that never say so keep this
+// true, which costs a look now and then.
 bool has_outstanding(const Process& process) {
   return std::any_of(process.groups.begin(), process.groups.end(), [](const Group& group) {
     return group.returned < group.issued || group.completed < group.issued;
@@ -67,7 +68,8 @@ std::optional<std::string> Prober::step(const std::vector<Host>& hosts) {
       sample_stacks(hosts);
       go_on(Stage::kFirstReading, kSettle);
     } else {
-      go_on(Stage::kWatching, std::clamp(pause_ / 4, options_.quiet_before_samples, kWatchEveryMax));
+      go_on(Stage::kWatching,
+            std::clamp(pause_ / 4, options_.quiet_before_samples, kWatchEveryMax));
     }
     return std::nullopt;
   }
@@ -121,11 +123,13 @@ void Prober::sample_stack(const Host& host, std::int32_t tid, Clock::time_point 
   }
   StackSample sample{.at_ns = now_ns(), .rank = host.rank, .pid = host.pid, .tid = tid};
   for (const os::NativeFrame& frame : *frames)
-    sample.frames.push_back({.module = frame.module, .offset = frame.offset, .function = frame.function});
+    sample.frames.push_back(
+        {.module = frame.module, .offset = frame.offset, .function = frame.function});
   record(sample);
 }
 
-// The head must be the same before and after the threads are read, else the reading is of no instant.
+// The head must be the same before and after the threads are read, else the reading is of no
+// instant.
 void Prober::read_states(const std::vector<Host>& hosts) {
   for (const Host& host : hosts) {
     if (host.ended)

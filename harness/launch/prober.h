@@ -1,6 +1,6 @@
-// Looks at ranks that stand still, least intrusive first: heads of the history, then stacks of the threads that
-// wait, then two readings of their states. The stacks come first because a ptrace stop is a context switch, and
-// would spoil a reading taken before it.
+// Looks at ranks that stand still, least intrusive first: heads of the history, then stacks of the
+// threads that wait, then two readings of their states. The stacks come first because a ptrace stop
+// is a context switch, and would spoil a reading taken before it.
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,8 @@ class Prober {
  public:
   using Clock = std::chrono::steady_clock;
 
-  Prober(const HostJobOptions& options, os::StackSampler& sampler) : options_(options), sampler_(sampler) {}
+  Prober(const HostJobOptions& options, os::StackSampler& sampler)
+      : options_(options), sampler_(sampler) {}
 
   /// Does what is due now. A value: StopWhen's reason to stop.
   std::optional<std::string> step(const std::vector<Host>& hosts);
@@ -37,7 +38,8 @@ class Prober {
     Clock::time_point since{};
   };
 
-  /// Takes the new heads in. True if a rank that has something outstanding stands still for long enough.
+  /// Takes the new heads in. True if a rank that has something outstanding stands still for long
+  /// enough.
   bool someone_stands_still(const std::vector<Host>& hosts);
   void sample_stacks(const std::vector<Host>& hosts);
   void sample_stack(const Host& host, std::int32_t tid, Clock::time_point deadline);
@@ -45,8 +47,8 @@ class Prober {
   template <class E>
   void record(const E& event) {
     // A record that cannot be written is seen as a gap by the reader.
-    if (options_.journal != nullptr)
-      [[maybe_unused]] const Result<void> written = options_.journal->append(event);
+    if (options_.journal != nullptr) [[maybe_unused]]
+      const Result<void> written = options_.journal->append(event);
   }
   void go_on(Stage stage, std::chrono::milliseconds after);
 

@@ -30,14 +30,16 @@ struct ChildSetup {
   pid_t parent;
 
   template <class Launcher>
-  process::error_code on_setup(Launcher& launcher, const process::filesystem::path&, const char* const*) {
+  process::error_code on_setup(Launcher& launcher, const process::filesystem::path&,
+                               const char* const*) {
     if (options.control_fd >= 0)
       launcher.fd_whitelist.push_back(kControlFd);
     return {};
   }
 
   template <class Launcher>
-  process::error_code on_exec_setup(Launcher&, const process::filesystem::path&, const char* const*) {
+  process::error_code on_exec_setup(Launcher&, const process::filesystem::path&,
+                                    const char* const*) {
     ::setpgid(0, 0);
     sigset_t none;
     ::sigemptyset(&none);
@@ -96,8 +98,9 @@ Result<os::ProcessHandle> spawn(const SpawnOptions& options) {
   if (options.command.empty())
     return Error{Error::Kind::kUsage, "no command to start", ""};
   const std::string& program = options.command.front();
-  const auto path = program.find('/') == std::string::npos ? process::environment::find_executable(program)
-                                                           : process::filesystem::path(program);
+  const auto path = program.find('/') == std::string::npos
+                        ? process::environment::find_executable(program)
+                        : process::filesystem::path(program);
   if (path.empty())
     return Error{Error::Kind::kEnvironment, fmt::format("cannot find {} in PATH", program), ""};
   const std::vector<std::string> variables = merged_environment(options.environment);
@@ -111,12 +114,15 @@ Result<os::ProcessHandle> spawn(const SpawnOptions& options) {
   process::error_code error;
   process::posix::default_launcher launcher;
   launcher.env = pointers.data();
-  auto child = launcher(context.get_executor(), error, path, arguments, ChildSetup{options, ::getpid()});
+  auto child =
+      launcher(context.get_executor(), error, path, arguments, ChildSetup{options, ::getpid()});
   if (error) {
     // Boost leaves the child that could not exec unreaped.
-    if (Result<os::ProcessHandle> failed = os::ProcessHandle::open(launcher.pid); failed && launcher.pid > 0)
-      [[maybe_unused]] const auto report = os::reap(failed->pidfd(), std::chrono::steady_clock::now() + kReapLimit);
-    return Error{Error::Kind::kEnvironment, fmt::format("cannot start {}: {}", program, error.message()), ""};
+    if (Result<os::ProcessHandle> failed = os::ProcessHandle::open(launcher.pid);
+        failed && launcher.pid > 0) [[maybe_unused]]
+      const auto report = os::reap(failed->pidfd(), std::chrono::steady_clock::now() + kReapLimit);
+    return Error{Error::Kind::kEnvironment,
+                 fmt::format("cannot start {}: {}", program, error.message()), ""};
   }
   const auto pid = child.id();
   child.detach();  // we hold a pidfd of our own and reap it ourselves

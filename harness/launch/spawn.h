@@ -1,4 +1,5 @@
-// Starts a program by fork and exec (Boost.Process v2 underneath): the one way a fresh process of ours begins.
+// Starts a program by fork and exec (Boost.Process v2 underneath): the one way a fresh process of
+// ours begins.
 #pragma once
 
 #include <map>
@@ -11,15 +12,16 @@
 namespace lockstep::launch {
 
 struct SpawnOptions {
-  std::vector<std::string> command{};                ///< Program and arguments; the program is looked up in PATH.
+  std::vector<std::string> command{};  ///< Program and arguments; the program is looked up in PATH.
   std::map<std::string, std::string> environment{};  ///< Added to ours.
   int stdout_fd{-1}, stderr_fd{-1};                  ///< -1: ours.
-  int control_fd{-1};  ///< Appears as descriptor 3 (protocol::kWarmControlFd); every other one is closed.
+  int control_fd{
+      -1};  ///< Appears as descriptor 3 (protocol::kWarmControlFd); every other one is closed.
 };
 
-/// The child leads its own process group, has no stdin, and dies with this process (it must be called from the
-/// main thread, which the parent-death signal follows).
-/// Errors: kEnvironment, the program cannot be found or executed.
+/// The child leads its own process group, has no stdin, and dies with this process (it must be
+/// called from the main thread, which the parent-death signal follows). Errors: kEnvironment, the
+/// program cannot be found or executed.
 Result<os::ProcessHandle> spawn(const SpawnOptions& options);
 
 }  // namespace lockstep::launch

@@ -13,13 +13,16 @@
 
 namespace lockstep::launch {
 
-Result<std::unique_ptr<Supervisor>> Supervisor::make(std::string job_id, std::shared_ptr<CleanupPage> cleanup) {
+Result<std::unique_ptr<Supervisor>> Supervisor::make(std::string job_id,
+                                                     std::shared_ptr<CleanupPage> cleanup) {
   std::unique_ptr<Supervisor> supervisor(new Supervisor());
   supervisor->job_id_ = std::move(job_id);
   supervisor->cleanup_ = std::move(cleanup);
-  // So that ranks whose intermediate parent exits, and whatever they leave behind, become our children.
+  // So that ranks whose intermediate parent exits, and whatever they leave behind, become our
+  // children.
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
-    return Error{Error::Kind::kEnvironment, std::string("cannot become a subreaper: ") + std::strerror(errno), ""};
+    return Error{Error::Kind::kEnvironment,
+                 std::string("cannot become a subreaper: ") + std::strerror(errno), ""};
   ::setenv(kJobMarker, supervisor->job_id_.c_str(), 1);
   supervisor->interrupt_event_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   return supervisor;
@@ -42,7 +45,9 @@ bool Supervisor::guard_died() {
   return guard_dead_;
 }
 
-std::string Supervisor::interrupted() { return guard_died() ? "the guard was killed" : first_interrupt(); }
+std::string Supervisor::interrupted() {
+  return guard_died() ? "the guard was killed" : first_interrupt();
+}
 
 void Supervisor::drain_interrupt_fd() {
   std::uint64_t count = 0;
@@ -69,7 +74,8 @@ void Supervisor::keep(const os::ProcessHandle& process) { kept_.push_back(proces
 void Supervisor::release(const os::ProcessHandle& process) { std::erase(kept_, process.id()); }
 
 os::Family Supervisor::family() const {
-  return {.ancestor = ::getpid(), .marker = std::string(kJobMarker) + "=" + job_id_, .spared = kept_};
+  return {
+      .ancestor = ::getpid(), .marker = std::string(kJobMarker) + "=" + job_id_, .spared = kept_};
 }
 
 }  // namespace lockstep::launch

@@ -1,5 +1,6 @@
-// What the supervising process has of its surroundings: the job's id, the guard that watches it, interrupts,
-// the processes that outlive one case, and the paths that must not be left behind. One per process.
+// What the supervising process has of its surroundings: the job's id, the guard that watches it,
+// interrupts, the processes that outlive one case, and the paths that must not be left behind. One
+// per process.
 #pragma once
 
 #include <chrono>
@@ -16,7 +17,8 @@
 
 namespace lockstep::launch {
 
-/// Every process of the job carries LOCKSTEP_JOB=<id> in its environment, so a leftover can be proven ours.
+/// Every process of the job carries LOCKSTEP_JOB=<id> in its environment, so a leftover can be
+/// proven ours.
 inline constexpr const char* kJobMarker = "LOCKSTEP_JOB";
 
 class Supervisor {
@@ -29,9 +31,9 @@ class Supervisor {
 
   [[nodiscard]] const std::string& job_id() const { return job_id_; }
 
-  /// Why the work must stop: "SIGINT", "SIGTERM", "SIGHUP", "the guard was killed"; empty while it need not.
-  /// A second signal ends this process with 130 at once (the guard then ends the job); without a guard it only
-  /// counts. Cheap: ask as often as you like between two waits.
+  /// Why the work must stop: "SIGINT", "SIGTERM", "SIGHUP", "the guard was killed"; empty while it
+  /// need not. A second signal ends this process with 130 at once (the guard then ends the job);
+  /// without a guard it only counts. Cheap: ask as often as you like between two waits.
   [[nodiscard]] std::string interrupted();
   [[nodiscard]] int interrupts() const;
   [[nodiscard]] bool guard_died();
@@ -46,8 +48,9 @@ class Supervisor {
 
   /// Removes `path` (file or directory) when the handle goes, or when this process dies first.
   Result<CleanupPage::Handle> remove_at_end(const std::string& path);
-  /// Moves the files of `live_directory` to `destination` if this process dies before the handle goes; the
-  /// directory itself is then removed. When the handle goes in time it does nothing: the owner has moved them.
+  /// Moves the files of `live_directory` to `destination` if this process dies before the handle
+  /// goes; the directory itself is then removed. When the handle goes in time it does nothing: the
+  /// owner has moved them.
   Result<CleanupPage::Handle> rescue_at_death(const std::string& live_directory,
                                               const std::string& destination);
   /// Names RUN in the message about this process's death; while the handle lives.
@@ -57,13 +60,15 @@ class Supervisor {
   void keep(const os::ProcessHandle& process);
   void release(const os::ProcessHandle& process);
 
-  /// Everything of this job except kept processes and their like: what os::end_everything() asks for.
+  /// Everything of this job except kept processes and their like: what os::end_everything() asks
+  /// for.
   [[nodiscard]] os::Family family() const;
 
  private:
   friend int run_guarded(const std::function<int(Supervisor&)>& body);
   Supervisor() = default;
-  static Result<std::unique_ptr<Supervisor>> make(std::string job_id, std::shared_ptr<CleanupPage> cleanup);
+  static Result<std::unique_ptr<Supervisor>> make(std::string job_id,
+                                                  std::shared_ptr<CleanupPage> cleanup);
 
   std::string job_id_{};
   os::ProcessHandle guard_{};

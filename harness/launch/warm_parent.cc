@@ -43,7 +43,8 @@ Result<void> WarmParent::start() {
   Result<protocol::PacketPair> sockets = protocol::make_packet_pair();
   if (!sockets)
     return sockets.error();
-  const UniqueFd log(::open(options_.log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  const UniqueFd log(
+      ::open(options_.log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (!log)
     return errno_error(fmt::format("cannot write {}", options_.log_file));
   Result<os::ProcessHandle> started = spawn({.command = options_.command,
@@ -71,7 +72,8 @@ void WarmParent::end() {
     return;
   // It holds nothing and serves nobody, so there is no grace.
   process_.signal(SIGKILL);
-  [[maybe_unused]] const auto report = os::reap(process_.pidfd(), Clock::now() + std::chrono::seconds(5));
+  [[maybe_unused]] const auto report =
+      os::reap(process_.pidfd(), Clock::now() + std::chrono::seconds(5));
   supervisor_.release(process_);
   process_ = os::ProcessHandle();
 }
@@ -80,8 +82,8 @@ Error WarmParent::lost(const std::string& what_for) {
   const auto report = os::reap(process_.pidfd(), Clock::now() + std::chrono::seconds(1));
   const std::string how = report && *report ? (*report)->to_string() : "closed its control socket";
   return {Error::Kind::kHost,
-          fmt::format("the warm parent {} ({}) {}; asked to {}", options_.command.front(), process_.pid(), how,
-                      what_for),
+          fmt::format("the warm parent {} ({}) {}; asked to {}", options_.command.front(),
+                      process_.pid(), how, what_for),
           fmt::format("its output is in {}; the next case starts it anew", options_.log_file)};
 }
 
@@ -95,7 +97,8 @@ Result<Json> WarmParent::receive(std::chrono::milliseconds limit, const std::str
     if (packet && *packet) {
       Json object = Json::parse((*packet)->bytes, nullptr, /*allow_exceptions=*/false);
       if (!object.is_object())
-        return Error{Error::Kind::kHost, "the warm parent answered with something that is no JSON object", ""};
+        return Error{Error::Kind::kHost,
+                     "the warm parent answered with something that is no JSON object", ""};
       return Result<Json>(boost::system::in_place_value, std::move(object));
     }
     // Its intermediate may hold the socket open after its death.
@@ -107,13 +110,13 @@ Result<Json> WarmParent::receive(std::chrono::milliseconds limit, const std::str
       left -= kSlice;
   }
   return Error{Error::Kind::kTimeout,
-               fmt::format("the warm parent {} ({}) did not {} within {} ms", options_.command.front(),
-                           process_.pid(), what_for, limit.count()),
+               fmt::format("the warm parent {} ({}) did not {} within {} ms",
+                           options_.command.front(), process_.pid(), what_for, limit.count()),
                fmt::format("its output is in {}", options_.log_file)};
 }
 
-Result<ForkedHost> WarmParent::fork_host(const std::map<std::string, std::string>& environment, int stdout_fd,
-                                         int stderr_fd) {
+Result<ForkedHost> WarmParent::fork_host(const std::map<std::string, std::string>& environment,
+                                         int stdout_fd, int stderr_fd) {
   if (Result<void> started = ensure_started(); !started)
     return started.error();
   std::array<int, 2> ends{};
@@ -124,15 +127,17 @@ Result<ForkedHost> WarmParent::fork_host(const std::map<std::string, std::string
   ::fcntl(ours.get(), F_SETFL, O_NONBLOCK);
   const Json request{{"id", ++last_id_}, {"supervisor", ::getpid()}, {"environment", environment}};
   const std::array<int, 3> descriptors{theirs.get(), stdout_fd, stderr_fd};
-  Result<void> sent =
-      protocol::send_packet(control_.get(), protocol::encode(request), descriptors, Clock::now() + options_.fork_limit);
-  Result<Json> answer = sent ? receive(options_.fork_limit, "fork a rank") : Result<Json>(lost("fork a rank"));
+  Result<void> sent = protocol::send_packet(control_.get(), protocol::encode(request), descriptors,
+                                            Clock::now() + options_.fork_limit);
+  Result<Json> answer =
+      sent ? receive(options_.fork_limit, "fork a rank") : Result<Json>(lost("fork a rank"));
   if (!answer) {
     end();  // its answers can no longer be told from each other
     return answer.error();
   }
   if (answer->value("id", std::uint64_t{0}) != last_id_ || !answer->contains("pid"))
-    return Error{Error::Kind::kHost, "the warm parent could not fork: " + answer->value("error", std::string()), ""};
+    return Error{Error::Kind::kHost,
+                 "the warm parent could not fork: " + answer->value("error", std::string()), ""};
   return adopt((*answer)["pid"].get<std::int32_t>(), std::move(ours));
 }
 
@@ -142,8 +147,10 @@ Result<ForkedHost> WarmParent::adopt(std::int32_t pid, UniqueFd conversation) co
     return process.error();
   const std::optional<os::ProcessStat> stat = os::read_process(pid);
   if (!stat || stat->parent != ::getpid()) {
-    return Error{Error::Kind::kHost,
-                 fmt::format("the warm parent named process {} as the rank, which is no child of ours", pid), ""};
+    return Error{
+        Error::Kind::kHost,
+        fmt::format("the warm parent named process {} as the rank, which is no child of ours", pid),
+        ""};
   }
   return ForkedHost{.process = std::move(*process), .conversation = std::move(conversation)};
 }

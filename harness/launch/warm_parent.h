@@ -1,5 +1,6 @@
-// A program started once in warm mode, from which ranks are forked (protocol/warm_server.h is its side). It is
-// kept from case to case; when it dies, the next fork starts it anew and says why the last one failed.
+// A program started once in warm mode, from which ranks are forked (protocol/warm_server.h is its
+// side). It is kept from case to case; when it dies, the next fork starts it anew and says why the
+// last one failed.
 #pragma once
 
 #include <chrono>
@@ -21,7 +22,8 @@ struct WarmOptions {
   std::vector<std::string> command{};
   /// Added to this process's environment.
   std::map<std::string, std::string> environment{};
-  /// What the warm parent itself prints goes here (bounded by its silence: it prints only when it fails).
+  /// What the warm parent itself prints goes here (bounded by its silence: it prints only when it
+  /// fails).
   std::string log_file{};
   std::chrono::milliseconds start_limit{60'000};
   std::chrono::milliseconds fork_limit{10'000};
@@ -40,7 +42,8 @@ class WarmParent {
   WarmParent(const WarmParent&) = delete;
   WarmParent& operator=(const WarmParent&) = delete;
 
-  /// Starts it unless it runs. fork_host() does so by itself; calling this first takes the loading out of a case.
+  /// Starts it unless it runs. fork_host() does so by itself; calling this first takes the loading
+  /// out of a case.
   Result<void> ensure_started();
 
   /// Forks a rank with `environment` added, writing to the two descriptors.

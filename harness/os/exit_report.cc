@@ -21,7 +21,8 @@ std::string ExitReport::to_string() const {
   if (exit_status)
     return fmt::format("exited {}", *exit_status);
   if (signal)
-    return fmt::format("was killed by {}{}", signal_name(*signal), core_dumped ? " (core dumped)" : "");
+    return fmt::format("was killed by {}{}", signal_name(*signal),
+                       core_dumped ? " (core dumped)" : "");
   return "ended, status unknown";
 }
 
@@ -60,7 +61,8 @@ Result<std::optional<ExitReport>> reap(int pidfd, std::chrono::steady_clock::tim
 
 bool reap_pid_if_ended(pid_t pid) {
   siginfo_t info{};
-  return ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | __WALL) == 0 && info.si_pid != 0;
+  return ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | __WALL) == 0 &&
+         info.si_pid != 0;
 }
 
 }  // namespace lockstep::os

@@ -20,7 +20,8 @@ struct ExitReport {
   bool core_dumped{};
 
   [[nodiscard]] bool succeeded() const { return exit_status == 0; }
-  /// "exited 3", "was killed by SIGKILL", "was killed by SIGSEGV (core dumped)", "ended, status unknown".
+  /// "exited 3", "was killed by SIGKILL", "was killed by SIGSEGV (core dumped)", "ended, status
+  /// unknown".
   [[nodiscard]] std::string to_string() const;
   friend bool operator==(const ExitReport&, const ExitReport&) = default;
 };
@@ -37,7 +38,8 @@ Result<std::optional<ExitReport>> reap_if_ended(int pidfd);
 /// Waits for a child by pidfd and reaps it. No value: it still lived at the deadline.
 Result<std::optional<ExitReport>> reap(int pidfd, std::chrono::steady_clock::time_point deadline);
 
-/// Reaps this child if it has ended; for the adopted children of a subreaper, which nobody else waits for.
+/// Reaps this child if it has ended; for the adopted children of a subreaper, which nobody else
+/// waits for.
 bool reap_pid_if_ended(pid_t pid);
 
 }  // namespace lockstep::os

@@ -23,12 +23,12 @@ Result<ProcessHandle> ProcessHandle::open(std::int32_t pid) {
   ProcessHandle handle;
   handle.pidfd_ = UniqueFd(pidfd_open(pid));
   if (!handle.pidfd_) {
-    return Error{Error::Kind::kEnvironment, fmt::format("cannot open process {}: {}", pid, std::strerror(errno)),
-                 ""};
+    return Error{Error::Kind::kEnvironment,
+                 fmt::format("cannot open process {}: {}", pid, std::strerror(errno)), ""};
   }
   const std::optional<ProcessStat> stat = read_process(pid);
-  // Between the two reads the pid may have been freed and taken anew; then the pidfd's process has ended. A
-  // zombie still holds its pid.
+  // Between the two reads the pid may have been freed and taken anew; then the pidfd's process has
+  // ended. A zombie still holds its pid.
   if (!stat || (handle.ended() && !stat->zombie()))
     return Error{Error::Kind::kEnvironment, fmt::format("process {} has ended", pid), ""};
   handle.id_ = stat->id;
@@ -83,7 +83,8 @@ std::vector<ProcessStat> members_of(const Family& family) {
       ours.insert(process.id.pid);
   }
   for (const ProcessStat& process : all) {
-    if (!family.marker.empty() && has_environment_entry(process.id.pid, family.marker))
+    if (!family.marker.empty() && !ours.contains(process.id.pid) &&
+        has_environment_entry(process.id.pid, family.marker))
       ours.insert(process.id.pid);
   }
   std::vector<ProcessStat> members;
@@ -105,7 +106,9 @@ class Ending {
   std::vector<EndedProcess> run(Clock::time_point deadline) {
     while (true) {
       const Round round = look();
-      if (round.nothing_left || Clock::now() >= deadline)
+      // Only an empty look proves that nothing is left: a process that forks and exits while we
+      // look leaves at least its zombie, and nobody but us reaps that.
+      if (round.empty || Clock::now() >= deadline)
         break;
       if (round.something_new)
         continue;
@@ -124,7 +127,7 @@ class Ending {
 
  private:
   struct Round {
-    bool nothing_left{true};
+    bool empty{true};
     bool something_new{};
   };
 
@@ -133,16 +136,18 @@ class Ending {
     for (auto& [id, process] : found_)
       process.gone = true;
     for (const ProcessStat& member : members_of(family_)) {
+      round.empty = false;
       EndedProcess& process =
-          found_.try_emplace(member.id, EndedProcess{member.id, member.name, member.state, true}).first->second;
+          found_.try_emplace(member.id, EndedProcess{member.id, member.name, member.state, true})
+              .first->second;
       process.gone = member.zombie();
       if (member.zombie()) {
-        // A zombie of somebody else's becomes ours to reap once that somebody is gone, which it will be.
+        // A zombie of somebody else's becomes ours to reap once that somebody is gone, which it
+        // will be.
         if (member.parent == ::getpid())
           reap(member);
         continue;
       }
-      round.nothing_left = false;
       if (handles_.contains(member.id))
         continue;
       std::optional<ProcessHandle> handle = ProcessHandle::open(member.id);
@@ -172,7 +177,8 @@ class Ending {
 
 }  // namespace
 
-std::vector<EndedProcess> end_everything(const Family& family, Clock::time_point deadline, const EndHooks& hooks) {
+std::vector<EndedProcess> end_everything(const Family& family, Clock::time_point deadline,
+                                         const EndHooks& hooks) {
   return Ending(family, hooks).run(deadline);
 }
 

@@ -1,5 +1,6 @@
-// Processes that are ours, and the only place that sends signals. A process is a pid, its start time and a
-// pidfd: the pid alone may by now be somebody else. Nothing we did not start is ever signalled.
+// Processes that are ours, and the only place that sends signals. A process is a pid, its start
+// time and a pidfd: the pid alone may by now be somebody else. Nothing we did not start is ever
+// signalled.
 #pragma once
 
 #include <chrono>
@@ -34,7 +35,8 @@ class ProcessHandle {
   /// Waits until it has ended; false at the deadline.
   [[nodiscard]] bool wait_ended(std::chrono::steady_clock::time_point deadline) const;
 
-  /// Sends through the pidfd, after comparing the start time once more. False: gone, or not permitted.
+  /// Sends through the pidfd, after comparing the start time once more. False: gone, or not
+  /// permitted.
   bool signal(int number) const;
 
   /// Passes on a signal that was meant for it as well; the receiver sees SI_QUEUE and our pid.
@@ -50,7 +52,8 @@ class ProcessHandle {
 
 /// Which processes belong to a job.
 struct Family {
-  /// Its descendants belong to the job (it is a subreaper, so they cannot get away by forking twice). 0: nobody.
+  /// Its descendants belong to the job (it is a subreaper, so they cannot get away by forking
+  /// twice). 0: nobody.
   std::int32_t ancestor{};
   /// "LOCKSTEP_JOB=..."; whoever has it in the environment belongs to the job. Empty: nobody.
   std::string marker{};
@@ -58,7 +61,8 @@ struct Family {
   std::vector<ProcessId> spared{};
 };
 
-/// The members that exist now, zombies included. A process in a session that a member leads is a member too.
+/// The members that exist now, zombies included. A process in a session that a member leads is a
+/// member too.
 std::vector<ProcessStat> members_of(const Family& family);
 
 struct EndedProcess {
@@ -75,9 +79,10 @@ struct EndHooks {
   std::function<void(const ProcessStat&)> reap{};
 };
 
-/// STOPs every member, looks again until no new one appears, KILLs them all through their pidfds, waits, and
-/// looks once more. Returns every member that was found, zombies included.
-std::vector<EndedProcess> end_everything(const Family& family, std::chrono::steady_clock::time_point deadline,
+/// STOPs every member, looks again until no new one appears, KILLs them all through their pidfds,
+/// waits, and looks once more. Returns every member that was found, zombies included.
+std::vector<EndedProcess> end_everything(const Family& family,
+                                         std::chrono::steady_clock::time_point deadline,
                                          const EndHooks& hooks = {});
 
 }  // namespace lockstep::os

@@ -20,7 +20,8 @@ namespace {
 
 constexpr std::size_t kFileBytesMax = std::size_t{8} << 20;
 
-// Whole, or empty when it is gone or not permitted. /proc files have no size, so read until the end.
+// Whole, or empty when it is gone or not permitted. /proc files have no size, so read until the
+// end.
 std::string read_proc_file(const std::string& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   std::string text;
@@ -59,7 +60,8 @@ std::vector<std::string_view> fields_after_name(std::string_view stat) {
 std::vector<std::int32_t> numbered_entries(const std::string& directory) {
   std::vector<std::int32_t> numbers;
   std::error_code error;
-  for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+  for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end;
+       at.increment(error)) {
     const std::int32_t number = to_number<std::int32_t>(at->path().filename().string());
     if (number > 0)
       numbers.push_back(number);
@@ -71,7 +73,8 @@ std::vector<std::int32_t> numbered_entries(const std::string& directory) {
 std::uint64_t sum_of_switches(std::string_view status) {
   std::uint64_t sum = 0;
   constexpr std::string_view kKey = "ctxt_switches:";  // of "voluntary_..." and "nonvoluntary_..."
-  for (std::size_t at = status.find(kKey); at != std::string_view::npos; at = status.find(kKey, at)) {
+  for (std::size_t at = status.find(kKey); at != std::string_view::npos;
+       at = status.find(kKey, at)) {
     at += kKey.size();
     const std::size_t digit = status.find_first_not_of(" \t", at);
     if (digit != std::string_view::npos)
@@ -94,6 +97,7 @@ std::optional<ProcessStat> read_process(std::int32_t pid) {
   stat.parent = to_number<std::int32_t>(fields[1]);
   stat.group = to_number<std::int32_t>(fields[2]);
   stat.session = to_number<std::int32_t>(fields[3]);
+  stat.threads = to_number<std::int32_t>(fields[17]);
   const std::size_t open = text.find('(');
   stat.name = text.substr(open + 1, text.rfind(')') - open - 1);
   return stat;
@@ -108,7 +112,8 @@ std::vector<ProcessStat> read_processes() {
   return processes;
 }
 
-std::vector<ProcessStat> descendants_of(std::int32_t ancestor, const std::vector<ProcessStat>& processes) {
+std::vector<ProcessStat> descendants_of(std::int32_t ancestor,
+                                        const std::vector<ProcessStat>& processes) {
   std::map<std::int32_t, std::int32_t> parent_of;
   for (const ProcessStat& process : processes)
     parent_of[process.id.pid] = process.parent;
@@ -177,6 +182,13 @@ bool sleeps_in_restartable_wait(std::int32_t pid, std::int32_t tid) {
     case SYS_poll:
 #endif
       return true;
+    case SYS_restart_syscall: {
+      // A wait with a timeout that was interrupted before, by a look like ours: the kernel function
+      // tells which.
+      const std::string where = read_proc_file(base + "wchan");
+      return where.starts_with("futex") || where.starts_with("do_poll") ||
+             where.starts_with("poll_schedule") || where.starts_with("do_sys_poll");
+    }
     default:
       return false;
   }

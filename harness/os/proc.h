@@ -11,7 +11,8 @@
 
 namespace lockstep::os {
 
-/// With pid and start time (clock ticks since boot), a process is meant and not its successor under that pid.
+/// With pid and start time (clock ticks since boot), a process is meant and not its successor under
+/// that pid.
 struct ProcessId {
   std::int32_t pid{};
   std::uint64_t start_ticks{};
@@ -24,9 +25,11 @@ struct ProcessStat {
   std::int32_t parent{};
   std::int32_t group{};
   std::int32_t session{};
-  char state{};  ///< R S D T t Z X
+  char state{};        ///< R S D T t Z X
+  std::int32_t threads{};
   std::string name{};  ///< At most 15 bytes.
-  [[nodiscard]] bool zombie() const { return state == 'Z' || state == 'X'; }
+  /// Ended. (One whose first thread alone has exited looks like it, but lives.)
+  [[nodiscard]] bool zombie() const { return (state == 'Z' || state == 'X') && threads <= 1; }
 };
 
 struct ThreadStat {
@@ -43,16 +46,19 @@ std::optional<ProcessStat> read_process(std::int32_t pid);
 std::vector<ProcessStat> read_processes();
 
 /// Of `processes`, the descendants of `ancestor` (not itself).
-std::vector<ProcessStat> descendants_of(std::int32_t ancestor, const std::vector<ProcessStat>& processes);
+std::vector<ProcessStat> descendants_of(std::int32_t ancestor,
+                                        const std::vector<ProcessStat>& processes);
 
 /// All threads, by ascending tid; empty when the process is gone.
 std::vector<ThreadStat> read_threads(std::int32_t pid);
 std::size_t count_threads(std::int32_t pid);
 
-/// Whether its environment at exec had exactly `entry` ("NAME=value"). False also when it cannot be read.
+/// Whether its environment at exec had exactly `entry` ("NAME=value"). False also when it cannot be
+/// read.
 bool has_environment_entry(std::int32_t pid, std::string_view entry);
 
-/// The thread sleeps in a futex or poll wait, which a ptrace stop restarts unseen. False when not known.
+/// The thread sleeps in a futex or poll wait, which a ptrace stop restarts unseen. False when not
+/// known.
 bool sleeps_in_restartable_wait(std::int32_t pid, std::int32_t tid);
 
 /// An id for a job that no other job has: 32 hex digits.

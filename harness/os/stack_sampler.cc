@@ -30,7 +30,8 @@ std::string demangled(const char* symbol) {
 }
 
 // Separate debug files are never looked for: the search may go to the network.
-int no_debug_file(Dwfl_Module*, void**, const char*, Dwarf_Addr, const char*, const char*, GElf_Word, char**) {
+int no_debug_file(Dwfl_Module*, void**, const char*, Dwarf_Addr, const char*, const char*,
+                  GElf_Word, char**) {
   return -1;
 }
 
@@ -40,14 +41,16 @@ std::string executable_mappings(std::int32_t pid) {
   std::string text;
   for (std::string line; std::getline(maps, line);) {
     const std::size_t permissions = line.find(' ');
-    const bool executable = permissions != std::string::npos && line.compare(permissions + 3, 1, "x") == 0;
+    const bool executable =
+        permissions != std::string::npos && line.compare(permissions + 3, 1, "x") == 0;
     if (executable && line.find('/') != std::string::npos)
       text += line + "\n";
   }
   return text;
 }
 
-// The objects mapped by a process, read once and used for every process that has the same ones at the same places.
+// The objects mapped by a process, read once and used for every process that has the same ones at
+// the same places.
 class Image {
  public:
   explicit Image(std::string mappings) : mappings_(std::move(mappings)) {}
@@ -62,18 +65,22 @@ class Image {
 
   Result<void> open(std::int32_t pid) {
     dwfl_ = dwfl_begin(&kFiles);
-    if (dwfl_ == nullptr || dwfl_linux_proc_report(dwfl_, pid) != 0 || dwfl_report_end(dwfl_, nullptr, nullptr) != 0)
-      return Error{Error::Kind::kEnvironment, fmt::format("cannot read the mappings of process {}", pid), ""};
+    if (dwfl_ == nullptr || dwfl_linux_proc_report(dwfl_, pid) != 0 ||
+        dwfl_report_end(dwfl_, nullptr, nullptr) != 0)
+      return Error{Error::Kind::kEnvironment,
+                   fmt::format("cannot read the mappings of process {}", pid), ""};
     if (!dwfl_attach_state(dwfl_, nullptr, pid, &kThreads, this))
       return dwfl_error("cannot unwind", pid);
     return {};
   }
 
-  Result<std::vector<NativeFrame>> unwind(const ThreadSnapshot& snapshot, Clock::time_point deadline) {
+  Result<std::vector<NativeFrame>> unwind(const ThreadSnapshot& snapshot,
+                                          Clock::time_point deadline) {
     snapshot_ = &snapshot;
     deadline_ = deadline;
     frames_.clear();
-    // The end of the stack is reported like a failure to unwind: what was found so far is the answer.
+    // The end of the stack is reported like a failure to unwind: what was found so far is the
+    // answer.
     dwfl_getthread_frames(dwfl_, snapshot.pid, &Image::on_frame, this);
     snapshot_ = nullptr;
     if (frames_.empty())
@@ -84,15 +91,18 @@ class Image {
  private:
   static Error dwfl_error(const char* what, std::int32_t pid) {
     const char* why = dwfl_errmsg(-1);
-    return {Error::Kind::kEnvironment,
-            fmt::format("{} in process {}: {}", what, pid, why != nullptr ? why : "no reason given"), ""};
+    return {
+        Error::Kind::kEnvironment,
+        fmt::format("{} in process {}: {}", what, pid, why != nullptr ? why : "no reason given"),
+        ""};
   }
 
   static int on_frame(Dwfl_Frame* state, void* argument) {
     auto& self = *static_cast<Image*>(argument);
     Dwarf_Addr pc = 0;
     bool activation = false;
-    if (!dwfl_frame_pc(state, &pc, &activation) || self.frames_.size() >= kFramesMax || Clock::now() >= self.deadline_)
+    if (!dwfl_frame_pc(state, &pc, &activation) || self.frames_.size() >= kFramesMax ||
+        Clock::now() >= self.deadline_)
       return DWARF_CB_ABORT;
     self.frames_.push_back(self.frame_at(activation ? pc : pc - 1));
     return DWARF_CB_OK;
@@ -105,7 +115,8 @@ class Image {
     if (module != nullptr) {
       Dwarf_Addr low = 0;
       const char* file = nullptr;
-      const char* name = dwfl_module_info(module, nullptr, &low, nullptr, nullptr, nullptr, &file, nullptr);
+      const char* name =
+          dwfl_module_info(module, nullptr, &low, nullptr, nullptr, nullptr, &file, nullptr);
       at->second.module = file != nullptr ? file : name;
       at->second.offset = address - low;
       if (const char* symbol = dwfl_module_addrname(module, address))
@@ -125,7 +136,8 @@ class Image {
     }
     const iovec local{.iov_base = result, .iov_len = sizeof *result};
     const iovec remote{.iov_base = reinterpret_cast<void*>(address), .iov_len = sizeof *result};
-    return ::process_vm_readv(snapshot->pid, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(sizeof *result);
+    return ::process_vm_readv(snapshot->pid, &local, 1, &remote, 1, 0) ==
+           static_cast<ssize_t>(sizeof *result);
   }
 
   static pid_t no_next_thread(Dwfl*, void*, void**) { return 0; }
@@ -140,7 +152,8 @@ class Image {
     if (snapshot == nullptr)
       return false;
     const std::vector<Dwarf_Word> registers(snapshot->registers.begin(), snapshot->registers.end());
-    return dwfl_thread_state_registers(thread, 0, static_cast<unsigned>(registers.size()), registers.data());
+    return dwfl_thread_state_registers(thread, 0, static_cast<unsigned>(registers.size()),
+                                       registers.data());
   }
 
   static constexpr Dwfl_Callbacks kFiles{.find_elf = dwfl_linux_proc_find_elf,
@@ -166,7 +179,8 @@ class Image {
 
 class StackSampler::Impl {
  public:
-  Result<std::vector<NativeFrame>> sample(std::int32_t pid, std::int32_t tid, Clock::time_point deadline) {
+  Result<std::vector<NativeFrame>> sample(std::int32_t pid, std::int32_t tid,
+                                          Clock::time_point deadline) {
     Result<ThreadSnapshot> snapshot = copier_.copy(pid, tid, deadline);
     if (!snapshot)
       return snapshot.error();

@@ -24,7 +24,8 @@ constexpr std::size_t kStackBytesMax = std::size_t{1} << 20;
 
 Error ptrace_refused(std::int32_t pid, int error) {
   if (error == ESRCH)
-    return {Error::Kind::kEnvironment, fmt::format("cannot look at process {}: it has ended", pid), ""};
+    return {Error::Kind::kEnvironment, fmt::format("cannot look at process {}: it has ended", pid),
+            ""};
   std::ifstream scope_file("/proc/sys/kernel/yama/ptrace_scope");
   int scope = 0;
   if (scope_file >> scope; scope > 1) {
@@ -32,14 +33,17 @@ Error ptrace_refused(std::int32_t pid, int error) {
             fmt::format("cannot attach to {}: ptrace_scope is {}, need 1 or 0", pid, scope),
             "sysctl kernel.yama.ptrace_scope=1"};
   }
-  return {Error::Kind::kEnvironment, fmt::format("cannot attach to {}: {}", pid, std::strerror(error)),
+  return {Error::Kind::kEnvironment,
+          fmt::format("cannot attach to {}: {}", pid, std::strerror(error)),
           "in a container add --cap-add=SYS_PTRACE"};
 }
 
-// A ptrace stop of `tid`, without ever reaping: an exit status belongs to whoever reaps the process.
+// A ptrace stop of `tid`, without ever reaping: an exit status belongs to whoever reaps the
+// process.
 std::optional<int> stop_status(std::int32_t tid) {
   siginfo_t info{};
-  if (::waitid(P_PID, static_cast<id_t>(tid), &info, WSTOPPED | WNOHANG | __WALL) != 0 || info.si_pid == 0)
+  if (::waitid(P_PID, static_cast<id_t>(tid), &info, WSTOPPED | WNOHANG | __WALL) != 0 ||
+      info.si_pid == 0)
     return std::nullopt;
   return info.si_status;
 }
@@ -89,7 +93,8 @@ void read_stack(ThreadSnapshot& snapshot) {
   const std::uint64_t end = end_of_mapping(snapshot.pid, snapshot.stack_begin);
   snapshot.stack.resize(std::min<std::uint64_t>(end - snapshot.stack_begin, kStackBytesMax));
   const iovec local{.iov_base = snapshot.stack.data(), .iov_len = snapshot.stack.size()};
-  const iovec remote{.iov_base = reinterpret_cast<void*>(snapshot.stack_begin), .iov_len = snapshot.stack.size()};
+  const iovec remote{.iov_base = reinterpret_cast<void*>(snapshot.stack_begin),
+                     .iov_len = snapshot.stack.size()};
   const ssize_t got = ::process_vm_readv(snapshot.pid, &local, 1, &remote, 1, 0);
   snapshot.stack.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
 }
@@ -98,9 +103,10 @@ void read_stack(ThreadSnapshot& snapshot) {
 void detach(std::int32_t pid, std::int32_t tid, int status) {
   const int event = status >> 8;
   const long signal = event == 0 ? status & 0x7f : 0;
-  // A thread that was killed meanwhile cannot be detached; unless reaped here, it would keep its process from
-  // being reaped. Its process's first thread is left to the parent.
-  if (::ptrace(PTRACE_DETACH, tid, nullptr, reinterpret_cast<void*>(signal)) != 0 && errno == ESRCH && tid != pid)
+  // A thread that was killed meanwhile cannot be detached; unless reaped here, it would keep its
+  // process from being reaped. Its process's first thread is left to the parent.
+  if (::ptrace(PTRACE_DETACH, tid, nullptr, reinterpret_cast<void*>(signal)) != 0 &&
+      errno == ESRCH && tid != pid)
     reap_pid_if_ended(tid);
 }
 
@@ -118,15 +124,17 @@ bool ThreadCopier::try_release(const Seized& thread) {
   return status || !read_process(thread.tid);
 }
 
-Result<ThreadSnapshot> ThreadCopier::copy(std::int32_t pid, std::int32_t tid, Clock::time_point deadline) {
+Result<ThreadSnapshot> ThreadCopier::copy(std::int32_t pid, std::int32_t tid,
+                                          Clock::time_point deadline) {
   std::erase_if(unreleased_, [this](const Seized& thread) { return try_release(thread); });
   if (::ptrace(PTRACE_SEIZE, tid, nullptr, nullptr) != 0)
     return ptrace_refused(pid, errno);
   int status = 0;
-  if (::ptrace(PTRACE_INTERRUPT, tid, nullptr, nullptr) != 0 || !wait_for_stop(tid, deadline, status)) {
+  if (::ptrace(PTRACE_INTERRUPT, tid, nullptr, nullptr) != 0 ||
+      !wait_for_stop(tid, deadline, status)) {
     unreleased_.push_back({pid, tid});
-    return Error{Error::Kind::kTimeout, fmt::format("thread {} of process {} did not stop to be looked at", tid, pid),
-                 ""};
+    return Error{Error::Kind::kTimeout,
+                 fmt::format("thread {} of process {} did not stop to be looked at", tid, pid), ""};
   }
   ThreadSnapshot snapshot;
   snapshot.pid = pid;

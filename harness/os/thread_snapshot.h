@@ -16,14 +16,16 @@ struct ThreadSnapshot {
   std::vector<std::uint8_t> stack{};
 };
 
-/// Stops threads with PTRACE_SEIZE and PTRACE_INTERRUPT: no signal is sent, and whatever happens to us the kernel
-/// detaches and the thread goes on.
+/// Stops threads with PTRACE_SEIZE and PTRACE_INTERRUPT: no signal is sent, and whatever happens to
+/// us the kernel detaches and the thread goes on.
 class ThreadCopier {
  public:
   ~ThreadCopier();
 
-  /// Errors: kEnvironment (not permitted, gone), kTimeout (it did not stop in time; it is let go as soon as it does).
-  Result<ThreadSnapshot> copy(std::int32_t pid, std::int32_t tid, std::chrono::steady_clock::time_point deadline);
+  /// Errors: kEnvironment (not permitted, gone), kTimeout (it did not stop in time; it is let go as
+  /// soon as it does).
+  Result<ThreadSnapshot> copy(std::int32_t pid, std::int32_t tid,
+                              std::chrono::steady_clock::time_point deadline);
 
  private:
   struct Seized {

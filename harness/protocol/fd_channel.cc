@@ -14,7 +14,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-Error io_error(const char* what) { return {Error::Kind::kIo, std::string(what) + ": " + std::strerror(errno), ""}; }
+Error io_error(const char* what) {
+  return {Error::Kind::kIo, std::string(what) + ": " + std::strerror(errno), ""};
+}
 
 // Waits until the descriptor can be read or written, or the other side is gone.
 Result<void> await(int fd, short events, Deadline deadline, const char* what) {
@@ -22,7 +24,8 @@ Result<void> await(int fd, short events, Deadline deadline, const char* what) {
   while (true) {
     int timeout_ms = -1;
     if (deadline != kNoDeadline) {
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+      const auto left =
+          std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
       timeout_ms = static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
     }
     const int ready = ::poll(&entry, 1, timeout_ms);
@@ -44,7 +47,8 @@ struct ControlBuffer {
 
 std::vector<UniqueFd> take_descriptors(msghdr& message) {
   std::vector<UniqueFd> descriptors;
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
       continue;
     const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -66,9 +70,11 @@ Result<PacketPair> make_packet_pair() {
   return PacketPair{UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
-Result<void> send_packet(int socket, std::string_view bytes, std::span<const int> descriptors, Deadline deadline) {
+Result<void> send_packet(int socket, std::string_view bytes, std::span<const int> descriptors,
+                         Deadline deadline) {
   if (bytes.size() > kPacketBytesMax || descriptors.size() > kPacketDescriptorsMax)
-    return Error{Error::Kind::kIo, "a packet over its limits: " + std::to_string(bytes.size()) + " bytes", ""};
+    return Error{Error::Kind::kIo,
+                 "a packet over its limits: " + std::to_string(bytes.size()) + " bytes", ""};
   iovec data{.iov_base = const_cast<char*>(bytes.data()), .iov_len = bytes.size()};
   ControlBuffer control;
   msghdr message{};
@@ -135,7 +141,8 @@ Result<std::optional<std::string>> LineChannel::read_line(Deadline deadline) {
       return io_error("read");
     std::vector<std::string> lines;
     if (got > 0) {
-      if (Result<void> split = buffer_.append({chunk.data(), static_cast<std::size_t>(got)}, lines); !split)
+      if (Result<void> split = buffer_.append({chunk.data(), static_cast<std::size_t>(got)}, lines);
+          !split)
         return split.error();
     }
     std::move(lines.begin(), lines.end(), std::back_inserter(lines_));
@@ -147,7 +154,8 @@ Result<std::optional<std::string>> LineChannel::read_line(Deadline deadline) {
 
 Result<void> LineChannel::write_line(std::string_view line, Deadline deadline) {
   while (!line.empty()) {
-    const ssize_t put = ::send(socket_.get(), line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t put =
+        ::send(socket_.get(), line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (put >= 0) {
       line.remove_prefix(static_cast<std::size_t>(put));
       continue;

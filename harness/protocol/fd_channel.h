@@ -1,5 +1,5 @@
-// Two ways of talking over a Unix socket: packets that may carry descriptors (supervisor and warm parent), and
-// lines (a rank host's side of the conversation of message.h).
+// Two ways of talking over a Unix socket: packets that may carry descriptors (supervisor and warm
+// parent), and lines (a rank host's side of the conversation of message.h).
 #pragma once
 
 #include <chrono>
@@ -41,8 +41,8 @@ Result<void> send_packet(int socket, std::string_view bytes, std::span<const int
 /// No value: the other side closed its end. Errors: kTimeout, kIo, kHost (truncated packet).
 Result<std::optional<Packet>> receive_packet(int socket, Deadline deadline);
 
-/// A rank host's side of the conversation. It waits in poll(2), never in read(2), so that a sample taken from
-/// outside finds the thread in a wait that can be looked at without disturbing it.
+/// A rank host's side of the conversation. It waits in poll(2), never in read(2), so that a sample
+/// taken from outside finds the thread in a wait that can be looked at without disturbing it.
 class LineChannel {
  public:
   explicit LineChannel(UniqueFd socket) : socket_(std::move(socket)) {}

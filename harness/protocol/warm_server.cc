@@ -21,7 +21,8 @@ constexpr int kNotStarted = 125;  // exit status of a rank whose chain broke bef
 std::size_t count_own_threads() {
   std::error_code error;
   std::size_t count = 0;
-  for (std::filesystem::directory_iterator at("/proc/self/task", error), end; !error && at != end; at.increment(error))
+  for (std::filesystem::directory_iterator at("/proc/self/task", error), end; !error && at != end;
+       at.increment(error))
     ++count;
   return count;
 }
@@ -49,7 +50,8 @@ bool read_all(int fd, void* into, std::size_t size) {
   return true;
 }
 
-// Our caller, the intermediate, or the supervisor broke the chain: go without a word, the supervisor says why.
+// Our caller, the intermediate, or the supervisor broke the chain: go without a word, the
+// supervisor says why.
 [[noreturn]] void leave() { ::_exit(kNotStarted); }
 
 struct ForkRequest {
@@ -58,7 +60,8 @@ struct ForkRequest {
   Packet packet{};
 };
 
-// In the forked rank. `gate` opens when the intermediate is gone, that is, when our parent is the supervisor.
+// In the forked rank. `gate` opens when the intermediate is gone, that is, when our parent is the
+// supervisor.
 void become_rank(const ForkRequest& request, int gate) {
   char go = 0;
   if (!read_all(gate, &go, 1) || ::getppid() != request.supervisor)
@@ -80,7 +83,8 @@ void become_rank(const ForkRequest& request, int gate) {
 
 class WarmServer {
  public:
-  WarmServer(int control, const std::function<Result<void>()>& check, const std::function<int(RankStart)>& run)
+  WarmServer(int control, const std::function<Result<void>()>& check,
+             const std::function<int(RankStart)>& run)
       : control_(control), check_(check), run_(run) {}
 
   int serve() {
@@ -118,14 +122,17 @@ class WarmServer {
                              .environment = request.value("environment", Json::object()),
                              .packet = std::move(packet)};
     if (fork_request.packet.descriptors.size() != 3 || fork_request.supervisor <= 0)
-      return Error{Error::Kind::kHost, "a fork request needs the supervisor's pid and three descriptors", ""};
+      return Error{Error::Kind::kHost,
+                   "a fork request needs the supervisor's pid and three descriptors", ""};
     for (const auto& [name, value] : fork_request.environment.items()) {
       if (!value.is_string())
         return Error{Error::Kind::kHost, "environment values must be strings: " + name, ""};
     }
-    // fork() copies one thread only; a lock another one held, or a pool of workers, would hang the rank later.
+    // fork() copies one thread only; a lock another one held, or a pool of workers, would hang the
+    // rank later.
     if (const std::size_t threads = count_own_threads(); threads != 1)
-      return Error{Error::Kind::kHost, "the warm parent has " + std::to_string(threads) + " threads, must have 1", ""};
+      return Error{Error::Kind::kHost,
+                   "the warm parent has " + std::to_string(threads) + " threads, must have 1", ""};
     if (check_) {
       if (Result<void> ok = check_(); !ok)
         return ok.error();
@@ -145,7 +152,8 @@ class WarmServer {
     if (intermediate == 0) {
       const pid_t rank = ::fork();
       if (rank != 0) {
-        const bool told = rank > 0 && ::write(named->write.get(), &rank, sizeof rank) == sizeof rank;
+        const bool told =
+            rank > 0 && ::write(named->write.get(), &rank, sizeof rank) == sizeof rank;
         ::_exit(told ? 0 : 1);
       }
       control_.reset();
@@ -167,7 +175,8 @@ class WarmServer {
     }
     // Dropping the gate unopened makes a rank that nobody knows leave by itself.
     if (!known)
-      return Error{Error::Kind::kHost, "the intermediate process died before it named the rank", ""};
+      return Error{Error::Kind::kHost, "the intermediate process died before it named the rank",
+                   ""};
     if (::write(gate->write.get(), "g", 1) != 1)
       return Error{Error::Kind::kHost, "the rank died before it began", ""};
     return rank;

@@ -1,7 +1,8 @@
-// A lockstep in small, for tests that kill it: guard, supervisor, warm parent and two ranks. It prints one JSON
-// line with the pids when everything runs, then serves until it is interrupted.
+// A lockstep in small, for tests that kill it: guard, supervisor, warm parent and two ranks. It
+// prints one JSON line with the pids when everything runs, then serves until it is interrupted.
 //
-//   launch_chain FAKE_HOST DIRECTORY [FLAG...]    flags: orphan, ignore_term, two_cases, body_aborts, stay
+//   launch_chain FAKE_HOST DIRECTORY [FLAG...]    flags: orphan, ignore_term, two_cases,
+//   body_aborts, stay
 #include <unistd.h>
 
 #include <chrono>
@@ -42,27 +43,32 @@ void say(const Json& object) {
   std::fflush(stdout);
 }
 
-int run_case(launch::Supervisor& supervisor, launch::WarmParent& warm, const Setting& setting, bool wait) {
+int run_case(launch::Supervisor& supervisor, launch::WarmParent& warm, const Setting& setting,
+             bool wait) {
   launch::HostJobOptions options;
   options.logs_directory = setting.directory + "/logs";
   std::vector<launch::HostSpec> specs;
   for (int rank = 0; rank < 2; ++rank)
-    specs.push_back({.rank = Rank{rank}, .warm = &warm, .environment = {{"RANK", std::to_string(rank)}}});
+    specs.push_back(
+        {.rank = Rank{rank}, .warm = &warm, .environment = {{"RANK", std::to_string(rank)}}});
   Result<std::unique_ptr<launch::HostJob>> job = launch::HostJob::start(supervisor, options, specs);
   if (!job) {
     say({{"error", job.error().what}});
     return 9;
   }
-  Json ready{{"job", supervisor.job_id()}, {"guard", ::getppid()}, {"supervisor", ::getpid()},
-             {"warm", warm.process()->pid()}, {"ranks", Json::array()}};
+  Json ready{{"job", supervisor.job_id()},
+             {"guard", ::getppid()},
+             {"supervisor", ::getpid()},
+             {"warm", warm.process()->pid()},
+             {"ranks", Json::array()}};
   for (const launch::Host& host : (*job)->hosts())
     ready["ranks"].push_back(host.pid);
   if (setting.flags.contains("orphan")) {
     const Result<Json> answer = ask(**job, 0, {{"message", "orphan"}});
     ready["orphan"] = answer ? (*answer)["pid"] : Json();
   }
-  if (setting.flags.contains("ignore_term"))
-    [[maybe_unused]] const Result<Json> answer = ask(**job, 0, {{"message", "ignore_term"}});
+  if (setting.flags.contains("ignore_term")) [[maybe_unused]]
+    const Result<Json> answer = ask(**job, 0, {{"message", "ignore_term"}});
   say(ready);
   std::string why = "the case is over";
   while (wait) {
@@ -92,7 +98,8 @@ int body(launch::Supervisor& supervisor, const Setting& setting) {
   std::filesystem::create_directories(live);
   std::filesystem::create_directories(setting.directory + "/scratch");
   std::ofstream(live + "/rank0.lsh") << "history";
-  launch::WarmParent warm(supervisor, {.command = {setting.host}, .log_file = setting.directory + "/warm.log"});
+  launch::WarmParent warm(supervisor,
+                          {.command = {setting.host}, .log_file = setting.directory + "/warm.log"});
   if (setting.flags.contains("two_cases")) {
     if (const int status = run_case(supervisor, warm, setting, false); status != 0)
       return status;
@@ -111,5 +118,6 @@ int main(int argc, char** argv) {
   if (argc < 3)
     return 125;
   const Setting setting{.host = argv[1], .directory = argv[2], .flags = {argv + 3, argv + argc}};
-  return launch::run_guarded([&](launch::Supervisor& supervisor) { return body(supervisor, setting); });
+  return launch::run_guarded(
+      [&](launch::Supervisor& supervisor) { return body(supervisor, setting); });
 }

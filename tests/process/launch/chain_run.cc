@@ -21,7 +21,8 @@ namespace {
 constexpr auto kLimit = std::chrono::seconds(20);
 constexpr auto kGone = std::chrono::seconds(3);
 
-[[noreturn]] void become_chain(int output, const std::string& errors, const std::vector<std::string>& command) {
+[[noreturn]] void become_chain(int output, const std::string& errors,
+                               const std::vector<std::string>& command) {
   const int err = ::open(errors.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
   ::dup2(output, STDOUT_FILENO);
   ::dup2(err, STDERR_FILENO);
@@ -36,7 +37,8 @@ constexpr auto kGone = std::chrono::seconds(3);
 }  // namespace
 
 ChainRun::ChainRun(const std::vector<std::string>& flags, const std::string& prelude) {
-  ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // What is left behind is to be seen, and reaped, by the test.
+  ::prctl(PR_SET_CHILD_SUBREAPER,
+          1);  // What is left behind is to be seen, and reaped, by the test.
   std::string name = std::filesystem::temp_directory_path() / "lockstep-chain-XXXXXX";
   EXPECT_NE(::mkdtemp(name.data()), nullptr);
   directory_ = name;

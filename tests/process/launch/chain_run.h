@@ -1,4 +1,5 @@
-// Runs launch_chain as a user would, on a terminal of its own, and looks at it from outside through /proc.
+// Runs launch_chain as a user would, on a terminal of its own, and looks at it from outside through
+// /proc.
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,7 @@
-// Goal: whichever link of the chain guard - supervisor - warm parent - rank is killed, nothing of the job lives
-// 3 s later, the exit status is the documented one, and nothing else is touched. Method: run a lockstep in small,
-// kill one link, and look from outside through /proc for the job's marker.
+// Goal: whichever link of the chain guard - supervisor - warm parent - rank is killed, nothing of
+// the job lives 3 s later, the exit status is the documented one, and nothing else is touched.
+// Method: run a lockstep in small, kill one link, and look from outside through /proc for the job's
+// marker.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,7 +24,8 @@ TEST(Chain, KilledSupervisorLeavesNothing) {
   ChainRun::send(chain.pid("supervisor"), SIGKILL);
   EXPECT_EQ(chain.survivors(), Names{});
   EXPECT_EQ(chain.status().exit_status, 2);
-  EXPECT_NE(chain.errors().find("the supervisor was killed by SIGKILL"), std::string::npos) << chain.errors();
+  EXPECT_NE(chain.errors().find("the supervisor was killed by SIGKILL"), std::string::npos)
+      << chain.errors();
   EXPECT_NE(chain.errors().find("`lockstep check " + chain.directory() + "`"), std::string::npos);
   EXPECT_TRUE(fs::exists(chain.directory() + "/history/rank0.lsh")) << "the live history is kept";
   EXPECT_FALSE(fs::exists(chain.directory() + "/live"));
@@ -34,9 +36,11 @@ TEST(Chain, KilledGuardMakesTheSupervisorEndTheJob) {
   ChainRun chain({"orphan"});
   ASSERT_TRUE(chain.ready().contains("orphan")) << chain.errors();
   ChainRun::send(chain.pid("guard"), SIGKILL);
-  // Here the guard leads the terminal's session, so the kernel hangs up as well; either may be seen first.
+  // Here the guard leads the terminal's session, so the kernel hangs up as well; either may be seen
+  // first.
   const ChainRun::Json stopping = chain.next_line();
-  EXPECT_TRUE(stopping["stopping"] == "the guard was killed" || stopping["stopping"] == "SIGHUP") << stopping;
+  EXPECT_TRUE(stopping["stopping"] == "the guard was killed" || stopping["stopping"] == "SIGHUP")
+      << stopping;
   EXPECT_EQ(chain.survivors(), Names{});
   EXPECT_FALSE(fs::exists(chain.directory() + "/scratch"));
 }
@@ -118,12 +122,15 @@ TEST(Chain, StoppingOneOfOursKillsNothing) {
     ASSERT_TRUE(chain.ready().contains("ranks")) << chain.errors();
     const pid_t stopped = chain.pid(role);
     ChainRun::send(stopped, SIGSTOP);
-    // A second is long against the chain's reactions, which are immediate; nothing is to be waited for.
+    // A second is long against the chain's reactions, which are immediate; nothing is to be waited
+    // for.
     const auto rank = os::ProcessHandle::open(chain.rank(0));
     ASSERT_TRUE(rank);
     EXPECT_FALSE(rank->wait_ended(ChainRun::Clock::now() + std::chrono::seconds(1)));
     for (const char* other : {"guard", "supervisor", "warm"})
-      EXPECT_TRUE(os::read_process(chain.pid(other)) && !os::read_process(chain.pid(other))->zombie()) << other;
+      EXPECT_TRUE(os::read_process(chain.pid(other)) &&
+                  !os::read_process(chain.pid(other))->zombie())
+          << other;
     ChainRun::send(stopped, SIGCONT);
     ChainRun::send(chain.pid("guard"), SIGTERM);
     EXPECT_EQ(chain.next_line()["stopping"], "SIGTERM");
@@ -146,7 +153,8 @@ TEST(Chain, TwoCasesWithOneWarmParent) {
     EXPECT_FALSE(os::read_process(chain.rank(i))) << "no zombie";
 }
 
-// Two processes that only look like ours: one of the same name, and a child that our guard was born with.
+// Two processes that only look like ours: one of the same name, and a child that our guard was born
+// with.
 TEST(Chain, BystandersSurvive) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
@@ -159,8 +167,10 @@ TEST(Chain, BystandersSurvive) {
   char ready = 0;
   ASSERT_EQ(::read(ends[0], &ready, 1), 1);
   {
-    // The guard leads the terminal's session here; the kernel's hang-up at its end is not what is asked about.
-    ChainRun chain({}, "trap '' HUP; " + std::string(LAUNCH_FAKE_HOST) + " --bystander >/dev/null & echo $! >&2;");
+    // The guard leads the terminal's session here; the kernel's hang-up at its end is not what is
+    // asked about.
+    ChainRun chain({}, "trap '' HUP; " + std::string(LAUNCH_FAKE_HOST) +
+                           " --bystander >/dev/null & echo $! >&2;");
     ASSERT_TRUE(chain.ready().contains("ranks")) << chain.errors();
     const pid_t inherited = std::stoi(chain.errors());
     EXPECT_EQ(os::read_process(inherited)->parent, chain.pid("guard"));

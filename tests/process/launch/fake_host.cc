@@ -1,15 +1,15 @@
-// A rank host without torch: a warm parent over the real server, whose ranks do as they are told, one request a
-// line. {"id": 1, "message": "echo" | "exit" | "orphan" | ...}.
+// A rank host without torch: a warm parent over the real server, whose ranks do as they are told,
+// one request a line. {"id": 1, "message": "echo" | "exit" | "orphan" | ...}.
 #include <pthread.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <condition_variable>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <condition_variable>
 #include <mutex>
 #include <string>
 
@@ -26,7 +26,8 @@ using lockstep::protocol::LineChannel;
 
 pid_t warm_pid = 0;
 
-// With FAKE_STALL=intermediate the process between warm parent and rank says its pid and waits to be killed.
+// With FAKE_STALL=intermediate the process between warm parent and rank says its pid and waits to
+// be killed.
 void stall_intermediate() {
   const char* stall = std::getenv("FAKE_STALL");
   if (stall == nullptr || std::strcmp(stall, "intermediate") != 0 || ::getppid() != warm_pid)
@@ -69,7 +70,8 @@ pid_t leave_orphan() {
     never.wait(lock);
 }
 
-// Issues all_reduces on group "dp" into the history, as a tap would; the last of them never returns.
+// Issues all_reduces on group "dp" into the history, as a tap would; the last of them never
+// returns.
 [[noreturn]] void issue_and_hang(int count) {
   namespace history = lockstep::history;
   history::WriterOptions options;
@@ -112,8 +114,8 @@ Json serve(const Json& request, LineChannel& channel) {
     hang_in_a_wait();
   else if (message == "issue_and_hang")
     issue_and_hang(request.value("count", 1));
-  else if (message == "garbage")
-    [[maybe_unused]] const auto written = channel.write_line(std::string(request.value("bytes", 10), 'x') + "\n");
+  else if (message == "garbage") [[maybe_unused]]
+    const auto written = channel.write_line(std::string(request.value("bytes", 10), 'x') + "\n");
   else if (message == "close") {
     ::shutdown(channel.fd(), 2);
     hang_in_a_wait();

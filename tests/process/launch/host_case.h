@@ -28,7 +28,8 @@ class HostCase : public ::testing::Test {
     directory_ = name;
     supervisor_ = std::move(*launch::Supervisor::unguarded());
     warm_ = std::make_unique<launch::WarmParent>(
-        *supervisor_, launch::WarmOptions{.command = {LAUNCH_FAKE_HOST}, .log_file = directory_ + "/warm.log"});
+        *supervisor_,
+        launch::WarmOptions{.command = {LAUNCH_FAKE_HOST}, .log_file = directory_ + "/warm.log"});
     options_.logs_directory = directory_ + "/logs";
   }
 
@@ -53,18 +54,21 @@ class HostCase : public ::testing::Test {
   }
 
   std::unique_ptr<launch::HostJob> start(int world_size) {
-    Result<std::unique_ptr<launch::HostJob>> job = launch::HostJob::start(*supervisor_, options_, ranks(world_size));
+    Result<std::unique_ptr<launch::HostJob>> job =
+        launch::HostJob::start(*supervisor_, options_, ranks(world_size));
     EXPECT_TRUE(job.has_value()) << job.error().what;
     return job ? std::move(*job) : nullptr;
   }
 
-  static void send(launch::HostJob& job, std::size_t host, const char* message, Json fields = Json::object()) {
+  static void send(launch::HostJob& job, std::size_t host, const char* message,
+                   Json fields = Json::object()) {
     fields["id"] = 1;
     fields["message"] = message;
     EXPECT_TRUE(job.send(host, protocol::encode(fields)).has_value());
   }
 
-  static Json ask(launch::HostJob& job, std::size_t host, const char* message, Json fields = Json::object()) {
+  static Json ask(launch::HostJob& job, std::size_t host, const char* message,
+                  Json fields = Json::object()) {
     send(job, host, message, std::move(fields));
     const launch::Event event = job.wait(soon());
     EXPECT_EQ(event.kind, Kind::kLine) << event.text;

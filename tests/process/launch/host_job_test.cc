@@ -1,5 +1,5 @@
-// Goal: one case's processes are watched truly: lines before ends, ends by pidfd, limits kept, leftovers found,
-// and what we did ourselves is in the record of what came of it.
+// Goal: one case's processes are watched truly: lines before ends, ends by pidfd, limits kept,
+// leftovers found, and what we did ourselves is in the record of what came of it.
 #include "harness/launch/host_job.h"
 
 #include <sys/resource.h>
@@ -130,7 +130,8 @@ TEST_F(HostJobTest, ClosedConversationIsNoEnd) {
   send(*job, 0, "close");
   const Event event = job->wait(soon());
   EXPECT_EQ(event.kind, Kind::kProtocol);
-  EXPECT_NE(event.text.find("closed its conversation and lives on"), std::string::npos) << event.text;
+  EXPECT_NE(event.text.find("closed its conversation and lives on"), std::string::npos)
+      << event.text;
   EXPECT_FALSE(job->hosts()[0].ended);
 }
 
@@ -164,7 +165,8 @@ TEST_F(HostJobTest, WhatARankLeavesBehindIsFoundAndEnded) {
   EXPECT_EQ(run.acted[0].reason, "left behind: launch_fake_hos");
 }
 
-// --- Proof before patience ---------------------------------------------------------------------------------
+// --- Proof before patience
+// ---------------------------------------------------------------------------------
 
 // As the deadlock checker will ask: two equal readings of the main thread of each rank that hangs.
 std::optional<std::string> two_equal_readings(const Run& run, std::size_t ranks) {
@@ -213,11 +215,13 @@ TEST_F(ProofTest, StopsWithinASecondOfTheLastEvent) {
   EXPECT_EQ(run.states.size(), 6U);
   ASSERT_EQ(run.stacks.size(), 3U);
   for (const StackSample& sample : run.stacks) {
-    const bool seen = std::any_of(sample.frames.begin(), sample.frames.end(), [](const Frame& frame) {
-      return frame.function.find("hang_in_a_wait") != std::string::npos;
-    });
+    const bool seen =
+        std::any_of(sample.frames.begin(), sample.frames.end(), [](const Frame& frame) {
+          return frame.function.find("hang_in_a_wait") != std::string::npos;
+        });
     EXPECT_TRUE(seen) << "the wait is named";
-    EXPECT_LT(sample.at_ns, run.states.front().at_ns) << "a ptrace stop is a context switch: stacks come first";
+    EXPECT_LT(sample.at_ns, run.states.front().at_ns)
+        << "a ptrace stop is a context switch: stacks come first";
   }
 }
 

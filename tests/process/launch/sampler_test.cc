@@ -1,7 +1,6 @@
-// Goal: the frames of a waiting thread are read from outside, and the thread never notices: it is not left
-// stopped, loses no signal and sees no error, even when the reader is killed at any instant.
-#include "harness/os/stack_sampler.h"
-
+// Goal: the frames of a waiting thread are read from outside, and the thread never notices: it is
+// not left stopped, loses no signal and sees no error, even when the reader is killed at any
+// instant.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/ptrace.h>
@@ -15,6 +14,7 @@
 
 #include "harness/os/job.h"
 #include "harness/os/poll_until.h"
+#include "harness/os/stack_sampler.h"
 #include "harness/os/thread_snapshot.h"
 
 namespace lockstep::os {
@@ -52,9 +52,7 @@ class Sleeper {
     ::close(ends[0]);
     wake_ = UniqueFd(ends[1]);
     process_ = std::move(*ProcessHandle::open(pid_));
-    const auto deadline = Clock::now() + kLimit;
-    while (!sleeps_in_restartable_wait(pid_, pid_) && Clock::now() < deadline)
-      ::sched_yield();
+    EXPECT_TRUE(waits_again());
   }
   ~Sleeper() {
     ::kill(pid_, SIGKILL);
@@ -62,14 +60,21 @@ class Sleeper {
   }
   [[nodiscard]] pid_t pid() const { return pid_; }
 
+  [[nodiscard]] bool waits_again() const {
+    const auto deadline = Clock::now() + kLimit;
+    while (!sleeps_in_restartable_wait(pid_, pid_) && Clock::now() < deadline)
+      ::sched_yield();
+    return sleeps_in_restartable_wait(pid_, pid_);
+  }
+
   // Lets it go and tells whether it was undisturbed.
   bool wakes_well() {
     EXPECT_EQ(::write(wake_.get(), "w", 1), 1);
-    return process_.wait_ended(Clock::now() + kLimit) && ExitedZero();
+    return process_.wait_ended(Clock::now() + kLimit) && exited_zero();
   }
 
  private:
-  bool ExitedZero() {
+  bool exited_zero() {
     siginfo_t info{};
     return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED) == 0 && info.si_status == 0 &&
            info.si_code == CLD_EXITED;
@@ -103,6 +108,7 @@ TEST(StackSampler, FindsTheFramesOfAWait) {
     EXPECT_EQ((*frames)[inner].function, "lockstep::os::wait_in_the_inner_function(int)");
     EXPECT_NE((*frames)[inner].module.find("launch_process_tests"), std::string::npos);
     EXPECT_GT((*frames)[inner].offset, 0U);
+    EXPECT_TRUE(sleeper.waits_again()) << "and can be looked at once more";
   }
   EXPECT_TRUE(sleeper.wakes_well());
 }
@@ -114,7 +120,8 @@ TEST(StackSampler, StopsTheThreadOnlyForAnInstant) {
   constexpr int kCopies = 50;
   for (int i = 0; i < kCopies; ++i)
     ASSERT_TRUE(copier.copy(sleeper.pid(), sleeper.pid(), Clock::now() + kLimit).has_value());
-  const double each_ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count() / kCopies;
+  const double each_ms =
+      std::chrono::duration<double, std::milli>(Clock::now() - begin).count() / kCopies;
   std::printf("copy of one thread: %.3f ms\n", each_ms);
   EXPECT_LT(each_ms, 10.0);
   EXPECT_TRUE(sleeper.wakes_well());
@@ -130,9 +137,10 @@ TEST(StackSampler, NeverLeavesAThreadStoppedWhenItsReaderIsKilled) {
     if (reader == 0) {
       ThreadCopier copier;
       for (bool told = false;;) {
-        const bool copied = copier.copy(sleeper.pid(), sleeper.pid(), Clock::now() + kLimit).has_value();
-        if (copied && !std::exchange(told, true))
-          [[maybe_unused]] const ssize_t put = ::write(ends[1], "c", 1);
+        const bool copied =
+            copier.copy(sleeper.pid(), sleeper.pid(), Clock::now() + kLimit).has_value();
+        if (copied && !std::exchange(told, true)) [[maybe_unused]]
+          const ssize_t put = ::write(ends[1], "c", 1);
       }
     }
     char copied = 0;

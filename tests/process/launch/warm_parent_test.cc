@@ -1,5 +1,5 @@
-// Goal: ranks forked from a warm parent are ours alone, start fast, and a broken link of the chain is an error
-// that says which.
+// Goal: ranks forked from a warm parent are ours alone, start fast, and a broken link of the chain
+// is an error that says which.
 #include "harness/launch/warm_parent.h"
 
 #include <fcntl.h>
@@ -24,7 +24,8 @@ TEST_F(WarmParentTest, RankIsOurChildWithAllThatIsItsOwn) {
     const std::int32_t pid = job->hosts()[i].pid;
     EXPECT_EQ(answer["pids"], Json::array({pid, ::getpid(), pid})) << "pid, parent, process group";
     EXPECT_EQ(ask(*job, i, "environment", {{"name", "RANK"}})["value"], std::to_string(i));
-    EXPECT_EQ(ask(*job, i, "environment", {{"name", "LOCKSTEP_JOB"}})["value"], supervisor_->job_id());
+    EXPECT_EQ(ask(*job, i, "environment", {{"name", "LOCKSTEP_JOB"}})["value"],
+              supervisor_->job_id());
     ask(*job, i, "print", {{"bytes", 3}});
     EXPECT_EQ(contents(options_.logs_directory + "/" + std::to_string(i) + ".out"), "ppp\n");
   }
@@ -58,11 +59,13 @@ TEST_F(WarmParentTest, DeadOneIsStartedAnew) {
 }
 
 TEST_F(WarmParentTest, ProgramThatIsNotThere) {
-  launch::WarmParent absent(*supervisor_, {.command = {"/no/such/program"}, .log_file = directory_ + "/log"});
+  launch::WarmParent absent(*supervisor_,
+                            {.command = {"/no/such/program"}, .log_file = directory_ + "/log"});
   const Result<void> started = absent.ensure_started();
   ASSERT_FALSE(started);
   EXPECT_EQ(started.error().kind, Error::Kind::kEnvironment);
-  EXPECT_NE(started.error().what.find("/no/such/program"), std::string::npos) << started.error().what;
+  EXPECT_NE(started.error().what.find("/no/such/program"), std::string::npos)
+      << started.error().what;
 }
 
 TEST_F(WarmParentTest, ProgramThatExitsAtOnce) {
@@ -72,10 +75,12 @@ TEST_F(WarmParentTest, ProgramThatExitsAtOnce) {
   EXPECT_NE(started.error().what.find("exited 1"), std::string::npos) << started.error().what;
 }
 
-// The fork stalls in the intermediate process, which says its pid; a second thread kills one link of the chain.
+// The fork stalls in the intermediate process, which says its pid; a second thread kills one link
+// of the chain.
 class BrokenChain : public testing::HostCase {
  protected:
-  // Kills what `choose` makes of the intermediate's pid, and returns the error that starting a rank gives.
+  // Kills what `choose` makes of the intermediate's pid, and returns the error that starting a rank
+  // gives.
   template <class Choose>
   std::string error_after(Choose choose) {
     const std::string fifo = directory_ + "/stall";
@@ -104,7 +109,8 @@ TEST_F(BrokenChain, IntermediateKilled) {
 }
 
 TEST_F(BrokenChain, WarmParentKilledWhileItForks) {
-  const std::string error = error_after([](pid_t intermediate) { return os::read_process(intermediate)->parent; });
+  const std::string error =
+      error_after([](pid_t intermediate) { return os::read_process(intermediate)->parent; });
   EXPECT_NE(error.find("was killed by SIGKILL; asked to fork a rank"), std::string::npos) << error;
 }
 

@@ -42,7 +42,8 @@ TEST(FdChannel, EndAndDeadlineAreDifferent) {
   const auto ended = receive_packet(pair->ours.get(), soon());
   EXPECT_TRUE(ended && !*ended);
   EXPECT_FALSE(send_packet(pair->ours.get(), "x", {}, soon()).has_value());
-  EXPECT_FALSE(send_packet(pair->ours.get(), std::string(kPacketBytesMax + 1, 'x'), {}, soon()).has_value());
+  EXPECT_FALSE(
+      send_packet(pair->ours.get(), std::string(kPacketBytesMax + 1, 'x'), {}, soon()).has_value());
 }
 
 TEST(LineChannel, LinesOfAnySizeBothWays) {

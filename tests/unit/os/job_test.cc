@@ -123,6 +123,9 @@ TEST(EndEverything, CatchesWhatKeepsForking) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   child_that([] {
     for (int generation = 0; generation < 100'000; ++generation) {
+      const auto born = Clock::now();
+      while (Clock::now() - born < std::chrono::milliseconds(3)) {
+      }
       if (::fork() != 0)
         ::_exit(0);
     }

@@ -33,10 +33,8 @@ TEST(Proc, NameMayHoldSpacesAndParentheses) {
 TEST(Proc, NoSuchProcess) { EXPECT_FALSE(read_process(0x3fffffff)); }
 
 TEST(Proc, DescendantsOfNobodyElse) {
-  const std::vector<ProcessStat> processes{{.id = {2, 1}, .parent = 1},
-                                           {.id = {3, 1}, .parent = 2},
-                                           {.id = {4, 1}, .parent = 3},
-                                           {.id = {5, 1}, .parent = 1},
+  const std::vector<ProcessStat> processes{{.id = {2, 1}, .parent = 1}, {.id = {3, 1}, .parent = 2},
+                                           {.id = {4, 1}, .parent = 3}, {.id = {5, 1}, .parent = 1},
                                            {.id = {6, 1}, .parent = 7},   // a torn picture
                                            {.id = {7, 1}, .parent = 6}};  // with a loop in it
   std::vector<std::int32_t> pids;
@@ -61,7 +59,8 @@ TEST(Proc, KnowsASleepingThread) {
     wake.wait(lock, [&] { return tid != 0; });
   }
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (!sleeps_in_restartable_wait(::getpid(), tid) && std::chrono::steady_clock::now() < deadline)
+  while (!sleeps_in_restartable_wait(::getpid(), tid) &&
+         std::chrono::steady_clock::now() < deadline)
     std::this_thread::yield();
   EXPECT_TRUE(sleeps_in_restartable_wait(::getpid(), tid));
   EXPECT_FALSE(sleeps_in_restartable_wait(::getpid(), ::gettid())) << "this thread runs";
