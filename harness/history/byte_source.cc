@@ -45,7 +45,7 @@ std::size_t FileSource::read(std::uint64_t offset, std::span<std::byte> into) {
 }
 
 std::size_t MemorySource::read(std::uint64_t offset, std::span<std::byte> into) {
-  if (offset >= bytes_.size())
+  if (offset >= bytes_.size() || into.empty())
     return 0;
   const std::size_t count = std::min<std::size_t>(into.size(), bytes_.size() - offset);
   std::memcpy(into.data(), bytes_.data() + offset, count);

@@ -198,7 +198,8 @@ bool ProcessReader::parse_definition(const DefinitionHead& head, std::span<const
         group_ranks_.resize(head.id + 1);
       std::vector<Rank>& ranks = group_ranks_[head.id];
       ranks.resize(head.count);
-      std::memcpy(ranks.data(), body.data(), head.count * sizeof(std::int32_t));
+      if (head.count != 0)
+        std::memcpy(ranks.data(), body.data(), head.count * sizeof(std::int32_t));
       // The group's entry may have been read already, if it was written between two of our reads.
       if (head.id < process_.groups.size() && process_.groups[head.id].ranks.empty())
         process_.groups[head.id].ranks = ranks;

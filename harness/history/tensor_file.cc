@@ -156,7 +156,9 @@ Result<void> TensorFile::parse_header(const std::string& text, std::uint64_t dat
   const Json header = Json::parse(text, nullptr, false);
   if (!header.is_object())
     return malformed("its header is not a JSON object");
-  for (const auto& [key, value] : header.items()) {
+  for (const auto& item : header.items()) {
+    const std::string& key = item.key();
+    const Json& value = item.value();
     if (key == "__metadata__")
       continue;
     const auto dtype = value.find("dtype");
@@ -164,7 +166,7 @@ Result<void> TensorFile::parse_header(const std::string& text, std::uint64_t dat
     const auto range = value.find("data_offsets");
     const auto is_list = [&](auto at, std::size_t size_max) {
       return at != value.end() && at->is_array() && at->size() <= size_max &&
-             std::all_of(at->begin(), at->end(), [](const Json& item) { return item.is_number_unsigned(); });
+             std::all_of(at->begin(), at->end(), [](const Json& each) { return each.is_number_unsigned(); });
     };
     if (!value.is_object() || dtype == value.end() || !dtype->is_string() || !is_list(shape, kDimensionsMax) ||
         !is_list(range, 2) || range->size() != 2)

@@ -22,7 +22,8 @@ inline std::vector<std::byte> expand(std::span<const std::byte> input) {
   std::vector<std::byte> file(sizeof(FileHeader));
   const auto take = [&](std::size_t at, std::size_t count) {
     count = std::min(count, input.size());
-    std::memcpy(file.data() + at, input.data(), count);
+    if (count != 0)
+      std::memcpy(file.data() + at, input.data(), count);
     input = input.subspan(count);
   };
   take(0, kIdentityBytes);
