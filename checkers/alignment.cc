@@ -79,7 +79,7 @@ bool repeats(const TokenWindow& window) {
     if (same_call(window.tokens[p], due))
       return true;
     if (!requests)
-      return false;
+      break;
   }
   return false;
 }
@@ -163,16 +163,17 @@ Explanation explain(const TokenWindow& suspect, const TokenWindow& reference) {
   if (replaced > 0)
     return {};
   // Everybody is stuck here, nothing follows: judge by what came next on earlier occasions.
+  // A rank that left out the rest of its loop and one that made a call too many look alike, unless requests
+  // show where the loop begins.
   const std::vector<Token> habitual = continued(reference);
-  const Edit foreseen = best_edit(a, i, habitual, j);
+  const bool left_out_before = best_edit(a, i, habitual, j).matched > 0;
   const bool again = repeats(suspect);
-  if (foreseen.matched > 0 && again)
-    return {.code = "", .calls = 0, .matched = 0, .also = {"LS207", "LS208"}};
-  if (foreseen.matched > 0)
-    return {.code = "LS208", .calls = foreseen.calls, .matched = 0, .also = {}};
   const bool requests = std::any_of(a.begin(), a.end(), [](const Token& t) { return t.call == nullptr; });
-  if (again && (requests || habitual.size() > b.size()))
-    return {.code = "LS207", .calls = 1, .matched = 0, .also = {}};
+  if (requests && left_out_before != again)
+    return {.code = again ? "LS207" : "LS208", .calls = again ? 1 : best_edit(a, i, habitual, j).calls,
+            .matched = 0, .also = {}};
+  if (left_out_before)
+    return {.code = "", .calls = 0, .matched = 0, .also = {"LS207", "LS208"}};
   if (again)
     return {.code = "", .calls = 0, .matched = 0, .also = {"LS207"}};
   return {};

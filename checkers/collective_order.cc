@@ -23,22 +23,36 @@ struct GroupResult {
   std::uint64_t compared{};
 };
 
-Finding group_differs(const GroupView& group) {
+/// Over all views of one name: each holds the members that agree with each other.
+Finding group_differs(const std::vector<GroupView>& groups, const GroupView& group) {
   Finding finding;
   finding.code = "LS209";
   finding.group = group.label();
   finding.confidence = Confidence::kCertain;
-  for (const Member& member : group.members) {
-    finding.affected.insert(member.rank);
-    finding.at_ns = std::max(finding.at_ns, member.process->opened_ns);
+  for (const GroupView& view : groups) {
+    if (!view.members_disagree || view.name != group.name || view.generation != group.generation)
+      continue;
+    RankSet members;
     RankSet listed;
-    for (const Rank rank : member.about().ranks)
+    for (const Member& member : view.members) {
+      members.insert(member.rank);
+      finding.affected.insert(member.rank);
+      finding.at_ns = std::max(finding.at_ns, member.process->opened_ns);
+    }
+    for (const Rank rank : view.ranks)
       listed.insert(rank);
-    finding.evidence.push_back(fmt::format("rank {}: {} members, {}", member.rank.value, member.about().size,
-                                           words(listed)));
+    if (finding.evidence.size() < kLinesMax)
+      finding.evidence.push_back(
+          fmt::format("{}: a group of {}, {}", words(members), view.size, words(listed)));
   }
   finding.headline = fmt::format("members of group {} do not agree on who belongs to it", group.label());
   return finding;
+}
+
+bool is_first_of_its_name(const std::vector<GroupView>& groups, const GroupView& group) {
+  return &group == &*std::find_if(groups.begin(), groups.end(), [&](const GroupView& view) {
+    return view.members_disagree && view.name == group.name && view.generation == group.generation;
+  });
 }
 
 Finding sums_differ(const GroupView& group, std::uint64_t seq, const std::vector<At>& calls) {
@@ -163,15 +177,17 @@ GroupResult compare(const Run& run, const GroupView& group) {
   return result;
 }
 
-GroupResult check_group(const Run& run, const GroupView& group) {
+GroupResult check_group(const Run& run, const std::vector<GroupView>& groups, const GroupView& group) {
   GroupResult result;
-  if (group.members_disagree)
-    result.finding = group_differs(group);
-  else if (group.members.size() >= 2)
-    result.undecided = not_comparable(group);
-  if (result.finding || !result.undecided.empty() || group.members.size() < 2)
+  if (group.members_disagree) {
+    if (is_first_of_its_name(groups, group))
+      result.finding = group_differs(groups, group);
     return result;
-  return compare(run, group);
+  }
+  if (group.members.size() < 2)
+    return result;
+  result.undecided = not_comparable(group);
+  return result.undecided.empty() ? compare(run, group) : result;
 }
 
 }  // namespace
@@ -181,7 +197,7 @@ Verdict CollectiveOrder::check(const Run& run) const {
   std::uint64_t collectives = 0;
   const std::vector<GroupView> groups = group_views(run, first_act_ns(run));
   for (const GroupView& group : groups) {
-    GroupResult result = check_group(run, group);
+    GroupResult result = check_group(run, groups, group);
     collectives += result.compared;
     if (result.finding)
       verdict.findings.push_back(std::move(*result.finding));

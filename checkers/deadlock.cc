@@ -14,6 +14,9 @@ namespace lockstep::checkers {
 namespace {
 
 constexpr std::size_t kLinesMax = 12;
+/// A proven deadlock is let stand this long for ranks that still move: where they come to rest tells who is at
+/// fault.
+constexpr std::uint64_t kOthersMayTakeNs = 5'000'000'000;
 
 /// One operation that cannot finish: everybody who waits in it, and everybody who owes it.
 struct Knot {
@@ -121,9 +124,10 @@ class Explainer {
       return {gone, Confidence::kCertain};
     if (history::is_point_to_point(knot.call->op) || code_of(knot) == "LS302")
       return {};
-    RankSet inside = knot.waiting;  // Those who issued it and wait elsewhere are no absentees either.
+    RankSet inside;  // Those who issued it and wait elsewhere are no absentees either.
     for (const Member& member : knot.group->members) {
-      if (!knot.absent.contains(member.rank))
+      const Collective* theirs = member.at(knot.call->seq);
+      if (theirs != nullptr && agree(*knot.call, *theirs))
         inside.insert(member.rank);
     }
     return blame_minority(*knot.group, {inside, knot.absent}, known_before(*knot.group, knot.call->seq));
@@ -283,13 +287,36 @@ std::optional<Finding> proven(const Situation& situation) {
   return explainer.finding();
 }
 
+/// Nobody is still on the way to where the others are stuck: what can be known of it is known.
+bool all_settled(const Situation& situation) {
+  const RankSet stuck = situation.stuck();
+  return std::all_of(situation.states().begin(), situation.states().end(), [&](const ProcessState& state) {
+    return stuck.contains(state.rank) || situation.gone().contains(state.rank);
+  });
+}
+
+/// Since the last thing any stuck rank did.
+bool have_waited_long(const Run& run, const Situation& situation) {
+  std::uint64_t last_sample_ns = 0;
+  for (const StateSample& sample : run.states)
+    last_sample_ns = std::max(last_sample_ns, sample.at_ns);
+  std::uint64_t last_issue_ns = 0;
+  const RankSet stuck = situation.stuck();
+  for (const ProcessState& state : situation.states()) {
+    if (stuck.contains(state.rank) && !state.process->collectives.empty())
+      last_issue_ns = std::max(last_issue_ns, state.process->collectives.back().issued_ns);
+  }
+  return last_sample_ns > last_issue_ns + kOthersMayTakeNs;
+}
+
 }  // namespace
 
 std::optional<std::string> certain_deadlock(const Run& run) {
   const Situation situation(run);
-  if (const auto finding = proven(situation))
-    return finding->headline;
-  return std::nullopt;
+  const auto finding = proven(situation);
+  if (!finding || !(all_settled(situation) || have_waited_long(run, situation)))
+    return std::nullopt;
+  return finding->headline;
 }
 
 Verdict Deadlock::check(const Run& run) const {

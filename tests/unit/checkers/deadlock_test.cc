@@ -1,0 +1,173 @@
+// Goal: a deadlock is proven or not claimed. The shapes that must be found; traps are in deadlock_traps_test.cc.
+#include "checkers/deadlock.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/typed_run.h"
+
+namespace lockstep::testing {
+namespace {
+
+using checkers::certain_deadlock;
+using checkers::Deadlock;
+
+Finding proven(const lockstep::Run& run) {
+  const Verdict verdict = Deadlock().check(run);
+  EXPECT_EQ(verdict.outcome, Outcome::kFail) << verdict.reason;
+  EXPECT_EQ(verdict.findings.size(), 1U);
+  return verdict.findings.empty() ? Finding{} : verdict.findings.front();
+}
+
+/// Ranks of `idle` have answered their last request; the others have not.
+void in_conversation(lockstep::Run& run, const RankSet& idle) {
+  const std::uint64_t end = stall_ns(run);
+  for (const Rank rank : RankSet::all(run.plan.world_size))
+    ask(run, rank, "step", kStart - kMs, idle.contains(rank) ? std::optional(end - 10 * kMs) : std::nullopt);
+}
+
+lockstep::Run skipped_by_an_idle_host() {
+  const Row step = times(3, {all_reduce("dp", 8).at("ddp.cc", 30)});
+  lockstep::Run run = make_run({step + Row{all_reduce("dp", 8).at("ddp.cc", 30).pending()}, step,
+                      step + Row{all_reduce("dp", 8).at("ddp.cc", 30).pending()}});
+  in_conversation(run, {Rank{1}});
+  return run;
+}
+
+TEST(Deadlock, PassesARunThatWentToItsEnd) {
+  const Row row = times(3, {all_reduce("dp", 8)});
+  EXPECT_EQ(Deadlock().check(make_run({row, row})).outcome, Outcome::kPass);
+}
+
+TEST(Deadlock, CannotDecideWithoutHistoryOrJournal) {
+  lockstep::Run run = make_run({{all_reduce("dp", 8)}, {all_reduce("dp", 8)}});
+  run.journal_complete = false;
+  EXPECT_EQ(Deadlock().check(run).outcome, Outcome::kUndecided);
+  run.processes.clear();
+  EXPECT_EQ(Deadlock().check(run).outcome, Outcome::kUndecided);
+}
+
+TEST(Deadlock, AnIdleHostThatLeftOutACallIsAbsentForEver) {
+  lockstep::Run live = skipped_by_an_idle_host();
+  hang(live, false);
+  ASSERT_TRUE(certain_deadlock(live).has_value());
+  lockstep::Run run = skipped_by_an_idle_host();
+  hang(run);
+  const Finding finding = proven(run);
+  EXPECT_EQ(finding.code, "LS301");
+  EXPECT_EQ(finding.headline, *certain_deadlock(live));  // Live and closed say the same.
+  EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
+  EXPECT_EQ(finding.affected, (RankSet{Rank{0}, Rank{2}}));
+  EXPECT_EQ(finding.seq, 3U);
+  EXPECT_EQ(finding.headline, "rank 1 has not entered all_reduce dp#3; ranks 0,2 wait in it");
+  ASSERT_EQ(finding.sites.size(), 2U);
+  EXPECT_EQ(finding.sites[0].role, "culprit");
+}
+
+TEST(Deadlock, OnTwoRanksTheAbsentOneIsAFactAndNotACulprit) {
+  lockstep::Run run = make_run({{all_reduce("dp", 8), all_reduce("dp", 8).pending()}, {all_reduce("dp", 8)}});
+  in_conversation(run, {Rank{1}});
+  hang(run);
+  const Finding finding = proven(run);
+  EXPECT_EQ(finding.code, "LS301");
+  EXPECT_TRUE(finding.culprits.empty());
+}
+
+TEST(Deadlock, ADeadMemberIsCertain) {
+  lockstep::Run run = make_run({{all_reduce("dp", 8).pending()}, {}, {all_reduce("dp", 8).pending()}});
+  ends_with_signal(run, Rank{1}, 9, kStart + kMs);
+  hang(run);
+  const Finding finding = proven(run);
+  EXPECT_EQ(finding.code, "LS301");
+  EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
+  EXPECT_EQ(finding.confidence, Confidence::kCertain);
+}
+
+TEST(Deadlock, TwoGroupsInOppositeOrderAreACycle) {
+  lockstep::Run run = make_run({
+      {all_reduce("a", 8).pending()},
+      {all_reduce("b", 8).pending()},
+  });
+  hang(run);
+  const Finding finding = proven(run);
+  EXPECT_EQ(finding.code, "LS302");
+  EXPECT_TRUE(finding.culprits.empty());
+}
+
+TEST(Deadlock, TwoGroupsInOppositeOrderAllIssuedAreNoProof) {
+  // Both are in both: only the transport knows. Nobody owes anything.
+  lockstep::Run run = make_run({
+      {all_reduce("a", 8).async().pending(), all_reduce("b", 8).async().pending()},
+      {all_reduce("b", 8).async().pending(), all_reduce("a", 8).async().pending()},
+  });
+  hang(run);
+  EXPECT_EQ(Deadlock().check(run).outcome, Outcome::kUndecided);
+}
+
+TEST(Deadlock, ReceiveAgainstReceiveIsACycle) {
+  lockstep::Run run = make_run({{recv("dp", 1, 8)}, {recv("dp", 0, 8)}});
+  hang(run);
+  EXPECT_EQ(proven(run).code, "LS302");
+}
+
+TEST(Deadlock, SendAgainstSendIsACycle) {
+  lockstep::Run run = make_run({{send("dp", 1, 8)}, {send("dp", 0, 8)}});
+  hang(run);
+  EXPECT_EQ(proven(run).code, "LS302");
+}
+
+TEST(Deadlock, AReceiveThatNobodySendsTo) {
+  lockstep::Run run = make_run({{recv("dp", 1, 8)}, {}});
+  in_conversation(run, {Rank{1}});
+  hang(run);
+  EXPECT_EQ(proven(run).code, "LS210");
+}
+
+TEST(Deadlock, AReceiveFromAnyoneNeedsEverySenderToBeLost) {
+  lockstep::Run run = make_run({{recv_any("dp", 8)}, {recv("dp", 0, 8)}, {recv("dp", 1, 8)}});
+  hang(run);
+  EXPECT_EQ(proven(run).code, "LS302");
+  lockstep::Run one_moves = run;
+  for (StateSample& sample : one_moves.states) {
+    if (sample.rank == Rank{2})
+      thread_of(sample, 1002).context_switches += sample.at_ns / kMs;
+  }
+  EXPECT_EQ(Deadlock().check(one_moves).outcome, Outcome::kUndecided);
+}
+
+TEST(Deadlock, AnotherCallInThePlaceOfTheFirstIsOwedToo) {
+  lockstep::Run run = make_run({{all_reduce("dp", 8).pending()}, {broadcast("dp", 8).pending()}, {all_reduce("dp", 8).pending()}});
+  hang(run);
+  EXPECT_EQ(proven(run).code, "LS302");
+}
+
+TEST(Deadlock, EveryoneInsideIsLikelyOnceALimitEndedTheRun) {
+  lockstep::Run run = make_run({{all_reduce("dp", 8).pending()}, {all_reduce("dp", 8).pending()}});
+  hang(run);
+  EXPECT_EQ(Deadlock().check(run).outcome, Outcome::kUndecided);
+  run.acted.push_back({0, stall_ns(run) + 350 * kMs, "interrupted", std::nullopt, 0, "SIGINT"});
+  const Finding finding = proven(run);
+  EXPECT_EQ(finding.code, "LS307");
+  EXPECT_EQ(finding.confidence, Confidence::kLikely);
+  run.plan.scenario = "gradient-equivalence";  // Our own limit on a slow machine proves nothing.
+  EXPECT_EQ(Deadlock().check(run).outcome, Outcome::kUndecided);
+}
+
+TEST(Deadlock, AfterTenThousandCollectivesTheRingIsEnough) {
+  const std::size_t count = 10'000;
+  const Row row = times(count, {all_reduce("dp", 8)});
+  lockstep::Run run = make_run({row + Row{all_reduce("dp", 8).pending()}, row, row + Row{all_reduce("dp", 8).pending()}});
+  for (Process& process : run.processes) {
+    process.dropped = count - 2'000;
+    process.collectives.erase(process.collectives.begin(), process.collectives.begin() + static_cast<std::ptrdiff_t>(process.dropped));
+  }
+  in_conversation(run, {Rank{1}});
+  hang(run);
+  for (StateSample& sample : run.states)
+    sample.head = process_of(run, *sample.rank).collectives.back().record + 1;
+  const Finding finding = proven(run);
+  EXPECT_EQ(finding.seq, count);
+  EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
+}
+
+}  // namespace
+}  // namespace lockstep::testing

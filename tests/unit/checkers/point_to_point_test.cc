@@ -1,0 +1,70 @@
+// Point-to-point messages have their own numbers; only what is certain is a finding.
+#include "checkers/point_to_point.h"
+
+#include <gtest/gtest.h>
+
+#include "checkers/collective_order.h"
+#include "tests/support/typed_run.h"
+
+namespace lockstep::testing {
+namespace {
+
+Verdict check(const lockstep::Run& run) { return checkers::CollectiveOrder().check(run); }
+
+TEST(PointToPoint, APipelineSkewsNoSequence) {
+  // Stages send and receive different numbers of messages, and all-reduce in between.
+  const Verdict verdict = check(make_run({
+      {send("pp", 1, 8), send("pp", 1, 8), all_reduce("pp", 4), send("pp", 1, 8)},
+      {recv("pp", 0, 8), send("pp", 2, 8), recv("pp", 0, 8), all_reduce("pp", 4), recv("pp", 0, 8)},
+      {recv("pp", 1, 8), all_reduce("pp", 4)},
+  }));
+  EXPECT_EQ(verdict.outcome, Outcome::kPass) << verdict.reason;
+}
+
+TEST(PointToPoint, AnUnmatchedSendAtExitIsSilent) {
+  const Verdict verdict = check(make_run({
+      {all_reduce("dp", 4), send("dp", 1, 8).async()},
+      {all_reduce("dp", 4)},
+  }));
+  EXPECT_EQ(verdict.outcome, Outcome::kPass) << verdict.reason;
+}
+
+TEST(PointToPoint, ALongerMessageThanItsReceiveIsAFindingOfBoth) {
+  const Verdict verdict = check(make_run({
+      {send("dp", 1, 4), send("dp", 1, 8).at("p.py", 3)},
+      {recv("dp", 0, 4), recv("dp", 0, 4).at("p.py", 7)},
+  }));
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].code, "LS210");
+  EXPECT_EQ(verdict.findings[0].seq, 1U);
+  EXPECT_TRUE(verdict.findings[0].culprits.empty());
+  EXPECT_EQ(verdict.findings[0].sites.size(), 2U);
+}
+
+TEST(PointToPoint, TypesMustAgree) {
+  const Verdict verdict = check(make_run({
+      {send("dp", 1, 4)},
+      {recv("dp", 0, 4).with(history::DType::kInt32)},
+  }));
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].code, "LS210");
+}
+
+TEST(PointToPoint, TagsAreChannelsOfTheirOwn) {
+  const Verdict verdict = check(make_run({
+      {send("dp", 1, 4, 1), send("dp", 1, 8, 2), all_reduce("dp", 1)},
+      {recv("dp", 0, 8, 2), recv("dp", 0, 4, 1), all_reduce("dp", 1)},
+  }));
+  EXPECT_EQ(verdict.outcome, Outcome::kPass) << verdict.reason;
+}
+
+TEST(PointToPoint, ReceivesFromAnyoneMatchNothingByNumber) {
+  const Verdict verdict = check(make_run({
+      {recv_any("dp", 4), recv("dp", 1, 4), all_reduce("dp", 1)},
+      {send("dp", 0, 8), send("dp", 0, 4), all_reduce("dp", 1)},
+  }));
+  EXPECT_EQ(verdict.outcome, Outcome::kPass) << verdict.reason;
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,153 @@
+// Goal: what must be equal is, to the bit; what may differ is left alone; rank 0 is the authority where declared.
+#include "checkers/replica_equality.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/typed_run.h"
+
+namespace lockstep::testing {
+namespace {
+
+Verdict check(const lockstep::Run& run) { return checkers::ReplicaEquality().check(run); }
+
+/// Values of one tensor by rank.
+using Values = std::vector<std::vector<double>>;
+
+lockstep::Run three_ranks(const std::string& buffers) {
+  lockstep::Run run = make_run({{}, {}, {}});
+  if (!buffers.empty())
+    run.plan.contract["buffers"] = buffers;
+  return run;
+}
+
+void see(lockstep::Run& run, const std::string& name, std::int64_t step, const std::string& phase, const Values& values) {
+  for (std::size_t rank = 0; rank < values.size(); ++rank)
+    observe(run, Rank{static_cast<std::int32_t>(rank)}, name, step, phase, values[rank]);
+}
+
+const Values kEqual{{1, 2}, {1, 2}, {1, 2}};
+const Values kOneOff{{1, 2}, {1, 3}, {1, 2}};
+const Values kAllOff{{1, 2}, {1, 3}, {1, 4}};
+const Values kRank0Off{{9, 9}, {1, 2}, {1, 2}};
+
+struct Expectation {
+  const char* what{};
+  const char* contract{};
+  const char* name{};
+  const char* phase{};
+  Values values{};
+  const char* code{};  ///< Empty: nothing is wrong.
+  RankSet culprits{};
+};
+
+class EveryRule : public ::testing::TestWithParam<Expectation> {};
+
+TEST_P(EveryRule, SaysWhatItMust) {
+  const Expectation& e = GetParam();
+  SCOPED_TRACE(e.what);
+  lockstep::Run run = three_ranks(e.contract);
+  see(run, "param/other", 0, "initial", kEqual);
+  see(run, e.name, 2, e.phase, e.values);
+  const Verdict verdict = check(run);
+  if (*e.code == '\0') {
+    EXPECT_EQ(verdict.outcome, Outcome::kPass) << verdict.reason;
+    return;
+  }
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].code, e.code);
+  EXPECT_EQ(verdict.findings[0].culprits, e.culprits);
+  EXPECT_EQ(verdict.findings[0].step, 2);
+  ASSERT_EQ(verdict.findings[0].names.size(), 1U);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Rules, EveryRule,
+    ::testing::Values(
+        Expectation{"equal parameters", "", "param/w", "after_step", kEqual, "", {}},
+        Expectation{"a parameter on one rank", "", "param/w", "after_step", kOneOff, "LS401", {Rank{1}}},
+        Expectation{"a parameter on all ranks", "", "param/w", "after_backward", kAllOff, "LS401", {}},
+        Expectation{"a parameter on rank 0", "", "param/w", "after_step", kRank0Off, "LS401", {Rank{0}}},
+        Expectation{"initial values of one rank", "", "param/w", "initial", kOneOff, "LS406", {Rank{1}}},
+        Expectation{"initial values of all ranks", "", "param/w", "initial", kAllOff, "LS406", {}},
+        Expectation{"initial values of rank 0, the authority", "", "param/w", "initial", kRank0Off, "LS406", {}},
+        Expectation{"values before wrapping", "", "param/w", "before", kAllOff, "", {}},
+        Expectation{"initial buffers", "rank0", "buffer/m", "initial", kOneOff, "LS406", {Rank{1}}},
+        Expectation{"buffers at entry", "rank0", "buffer/m", "forward_entry/0", kOneOff, "LS402", {Rank{1}}},
+        Expectation{"buffers at entry on all", "rank0", "buffer/m", "forward_entry/0", kAllOff, "LS402", {}},
+        Expectation{"buffers at entry of the second forward", "rank0", "buffer/m", "forward_entry/1", kOneOff, "LS402", {Rank{1}}},
+        Expectation{"equal buffers at entry", "rank0", "buffer/m", "forward_entry/0", kEqual, "", {}},
+        Expectation{"buffers after forward", "rank0", "buffer/m", "after_forward/0", kAllOff, "", {}},
+        Expectation{"the hole after no_sync", "rank0", "buffer/m", "forward_entry_unsynced/0", kAllOff, "", {}},
+        Expectation{"local buffers", "local", "buffer/m", "forward_entry/0", kAllOff, "", {}},
+        Expectation{"undeclared buffers", "", "buffer/m", "forward_entry/0", kAllOff, "", {}},
+        Expectation{"synchronised buffers", "synchronised", "buffer/m", "forward_entry/0", kRank0Off, "LS402", {Rank{0}}},
+        Expectation{"optimizer state", "", "optimizer/w.exp_avg", "after_step", kOneOff, "LS404", {Rank{1}}}));
+
+TEST(ReplicaEquality, SkippedIfTheContractLetsEverythingDiffer) {
+  lockstep::Run run = three_ranks("local");
+  see(run, "buffer/m", 0, "forward_entry/0", kAllOff);
+  EXPECT_EQ(check(run).outcome, Outcome::kSkipped);
+}
+
+TEST(ReplicaEquality, CannotDecideWithoutAnyValueOrWithoutOneRank) {
+  EXPECT_EQ(check(three_ranks("rank0")).outcome, Outcome::kUndecided);
+  lockstep::Run run = three_ranks("rank0");
+  see(run, "param/w", 0, "initial", {{1}, {1}});
+  EXPECT_EQ(check(run).outcome, Outcome::kUndecided);
+}
+
+TEST(ReplicaEquality, ABroadcastFromAnotherRankMakesAllEqualAndWrong) {
+  lockstep::Run run = three_ranks("rank0");
+  see(run, "buffer/m", 0, "after_backward", {{1}, {2}, {3}});
+  see(run, "buffer/m", 1, "forward_entry/0", {{2}, {2}, {2}});
+  const Verdict verdict = check(run);
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].code, "LS402");
+  EXPECT_TRUE(verdict.findings[0].culprits.empty());
+  EXPECT_EQ(verdict.findings[0].affected.size(), 3U);
+  // The twin: rank 0's own value.
+  run = three_ranks("rank0");
+  see(run, "buffer/m", 0, "after_backward", {{1}, {2}, {3}});
+  see(run, "buffer/m", 1, "forward_entry/0", {{1}, {1}, {1}});
+  EXPECT_EQ(check(run).outcome, Outcome::kPass);
+}
+
+TEST(ReplicaEquality, TheSecondForwardBeginsWithWhatRank0sFirstLeft) {
+  lockstep::Run run = three_ranks("rank0");
+  see(run, "buffer/m", 0, "forward_entry/0", {{1}, {1}, {1}});
+  see(run, "buffer/m", 0, "after_forward/0", {{5}, {6}, {7}});
+  see(run, "buffer/m", 0, "forward_entry/1", {{6}, {6}, {6}});
+  EXPECT_EQ(check(run).findings.at(0).code, "LS402");
+}
+
+TEST(ReplicaEquality, MicroBatchesAreComparedOccasionByOccasion) {
+  lockstep::Run run = three_ranks("rank0");
+  see(run, "buffer/m", 0, "after_backward", {{9}, {9}, {9}});
+  see(run, "buffer/m", 1, "forward_entry/0", {{1}, {1}, {1}});
+  see(run, "buffer/m", 1, "forward_entry/0", {{2}, {2}, {2}});
+  EXPECT_EQ(check(run).outcome, Outcome::kPass) << check(run).reason;
+  see(run, "buffer/m", 1, "forward_entry/0", {{3}, {3}, {4}});
+  EXPECT_EQ(check(run).findings.at(0).culprits, RankSet{Rank{2}});
+}
+
+TEST(ReplicaEquality, OnlyTheFirstStepIsAFindingAndAllItsTensorsAreNamed) {
+  lockstep::Run run = three_ranks("");
+  see(run, "param/a", 1, "after_step", kOneOff);
+  see(run, "param/b", 1, "after_step", kOneOff);
+  see(run, "param/a", 2, "after_step", kAllOff);
+  const Verdict verdict = check(run);
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].names, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(verdict.findings[0].step, 1);
+  EXPECT_EQ(verdict.findings[0].consequences, 1U);
+  EXPECT_EQ(verdict.findings[0].culprits, RankSet{Rank{1}});
+}
+
+TEST(ReplicaEquality, OnTwoRanksNobodyIsNamed) {
+  lockstep::Run run = make_run({{}, {}});
+  see(run, "param/w", 1, "after_step", {{1}, {2}});
+  EXPECT_TRUE(check(run).findings.at(0).culprits.empty());
+}
+
+}  // namespace
+}  // namespace lockstep::testing
