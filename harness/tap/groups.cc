@@ -40,7 +40,7 @@ Groups::Known* Groups::find(const c10d::ProcessGroup* group) {
   return nullptr;
 }
 
-Groups::Known* Groups::enter(c10d::ProcessGroup& group, std::uint64_t sequence_step) {
+Groups::Known* Groups::enter(c10d::ProcessGroup& group) {
   Known* known = find(&group);
   if (known == nullptr)
     known = meet(group);
@@ -59,9 +59,14 @@ Groups::Known* Groups::enter(c10d::ProcessGroup& group, std::uint64_t sequence_s
       writer_.met_late({known->handle.load(std::memory_order_relaxed)});
   }
   // Where threads overlap nobody can say what the counter should be: take what is there.
-  known->expected.store((alone ? sequence : std::max(sequence, expected)) + sequence_step,
+  known->expected.store((alone ? sequence : std::max(sequence, expected)) + 1,
                         std::memory_order_relaxed);
   return known;
+}
+
+void Groups::count_again(Known& known, c10d::ProcessGroup& group) {
+  if (known.counts.load(std::memory_order_relaxed))
+    known.expected.store(group.getDefaultBackend()->getSequenceNumberForGroup(), std::memory_order_relaxed);
 }
 
 Groups::Known* Groups::meet(c10d::ProcessGroup& group) {

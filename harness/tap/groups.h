@@ -32,10 +32,12 @@ class Groups {
     std::string name{};
   };
 
-  /// A call on `group` is about to be passed on, and will move its counter by `sequence_step`. Null if there are
-  /// too many groups. To be matched by leave().
-  Known* enter(c10d::ProcessGroup& group, std::uint64_t sequence_step);
+  /// A call on `group` is about to be passed on, and will move its counter by one. Null if there are too many
+  /// groups. To be matched by leave().
+  Known* enter(c10d::ProcessGroup& group);
   static void leave(Known& known) { known.inside.fetch_sub(1, std::memory_order_relaxed); }
+  /// The call that is being left moved the counter by an amount of its own (a monitored barrier sends and receives).
+  static void count_again(Known& known, c10d::ProcessGroup& group);
 
   void set_world(std::int32_t world_size) { world_size_.store(world_size, std::memory_order_relaxed); }
 

@@ -136,8 +136,6 @@ std::optional<Operation> Operation::of(const c10::FunctionSchema& schema) {
   return operation;
 }
 
-std::uint64_t Operation::sequence_step() const { return op_ == Op::kMonitoredBarrier ? 0 : 1; }
-
 c10d::ProcessGroup* Operation::group(const c10::IValue* arguments) const {
   return static_cast<c10d::ProcessGroup*>(held_by(arguments[group_]));
 }

@@ -27,8 +27,6 @@ class Operation {
   [[nodiscard]] history::Op op() const { return op_; }
   [[nodiscard]] std::size_t argument_count() const { return argument_count_; }
   [[nodiscard]] bool returns_work() const { return returns_work_; }
-  /// What a call advances its group's own counter by.
-  [[nodiscard]] std::uint64_t sequence_step() const;
 
   /// Null if the argument is not a group.
   [[nodiscard]] c10d::ProcessGroup* group(const c10::IValue* arguments) const;

@@ -119,7 +119,7 @@ void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   const c10::IValue* const arguments = stack->data() + (stack->size() - operation_.argument_count());
   c10d::ProcessGroup* const group = operation_.group(arguments);
   Groups::Known* const known =
-      group == nullptr ? nullptr : the_tap->groups->enter(*group, operation_.sequence_step());
+      group == nullptr ? nullptr : the_tap->groups->enter(*group);
   if (known == nullptr) {
     op.redispatchBoxed(below, stack);
     return;
@@ -134,6 +134,8 @@ void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     passed.ticket = ticket = the_tap->writer->issue({known->handle.load(std::memory_order_relaxed)}, issue);
     op.redispatchBoxed(below, stack);
     passed.threw = false;
+    if (passed.synchronous)
+      Groups::count_again(*known, *group);
   }
   if (operation_.returns_work() && !stack->empty())
     follow(stack->back(), ticket, issue.completion_unseen);
