@@ -1,4 +1,4 @@
-#include "chain_run.h"
+#include "tests/process/launch/chain_run.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -59,7 +59,7 @@ ChainRun::ChainRun(const std::vector<std::string>& flags, const std::string& pre
   if (pid == 0)
     become_chain(theirs.get(), directory_ + "/stderr", command);
   terminal_ = UniqueFd(terminal);
-  process_ = std::move(*os::ProcessHandle::open(pid));
+  process_ = *os::ProcessHandle::open(pid);
 }
 
 ChainRun::~ChainRun() {

@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "chain_run.h"
+#include "tests/process/launch/chain_run.h"
 
 namespace lockstep {
 namespace {

@@ -115,12 +115,13 @@ Json serve(const Json& request, LineChannel& channel) {
   else if (message == "issue_and_hang")
     issue_and_hang(request.value("count", 1));
   else if (message == "garbage") [[maybe_unused]]
-    const auto written = channel.write_line(std::string(request.value("bytes", 10), 'x') + "\n");
+    const auto written =
+        channel.write_line(std::string(request.value("bytes", std::size_t{10}), 'x') + "\n");
   else if (message == "close") {
     ::shutdown(channel.fd(), 2);
     hang_in_a_wait();
   } else if (message == "print") {
-    std::printf("%s\n", std::string(request.value("bytes", 10), 'p').c_str());
+    std::printf("%s\n", std::string(request.value("bytes", std::size_t{10}), 'p').c_str());
     std::fflush(stdout);
   }
   return answer;

@@ -26,7 +26,7 @@ class HostCase : public ::testing::Test {
     std::string name = std::filesystem::temp_directory_path() / "lockstep-host-XXXXXX";
     ASSERT_NE(::mkdtemp(name.data()), nullptr);
     directory_ = name;
-    supervisor_ = std::move(*launch::Supervisor::unguarded());
+    supervisor_ = *launch::Supervisor::unguarded();
     warm_ = std::make_unique<launch::WarmParent>(
         *supervisor_,
         launch::WarmOptions{.command = {LAUNCH_FAKE_HOST}, .log_file = directory_ + "/warm.log"});

@@ -9,7 +9,7 @@
 
 #include "harness/history/follower.h"
 #include "harness/history/journal.h"
-#include "host_case.h"
+#include "tests/process/launch/host_case.h"
 
 namespace lockstep {
 namespace {

@@ -51,7 +51,7 @@ class Sleeper {
     }
     ::close(ends[0]);
     wake_ = UniqueFd(ends[1]);
-    process_ = std::move(*ProcessHandle::open(pid_));
+    process_ = *ProcessHandle::open(pid_);
     EXPECT_TRUE(waits_again());
   }
   ~Sleeper() {

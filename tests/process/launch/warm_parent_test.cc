@@ -9,7 +9,7 @@
 #include <csignal>
 #include <thread>
 
-#include "host_case.h"
+#include "tests/process/launch/host_case.h"
 
 namespace lockstep {
 namespace {

@@ -86,7 +86,7 @@ TEST_F(CleanupPageTest, BoundsAreErrors) {
   EXPECT_FALSE(page_->add(Kind::kRun, std::string(5000, 'x')).has_value());
   std::vector<CleanupPage::Handle> handles;
   for (int i = 0; i < 64; ++i)
-    handles.push_back(std::move(*page_->add(Kind::kRun, "x")));
+    handles.push_back(*page_->add(Kind::kRun, "x"));
   EXPECT_FALSE(page_->add(Kind::kRun, "x").has_value());
   handles.pop_back();
   EXPECT_TRUE(page_->add(Kind::kRun, "x").has_value());
