@@ -141,6 +141,7 @@ class Writer {
   void drop(std::uint64_t FileHeader::*counter) noexcept;
 
   static bool is_open(const Slot& slot) noexcept;
+  static void begin_writing(std::uint64_t& commit) noexcept;
   static void lock(std::uint32_t& word) noexcept;
   static void unlock(std::uint32_t& word) noexcept { __atomic_store_n(&word, 0U, __ATOMIC_RELEASE); }
   static bool enter(std::uint64_t& inside, std::uint32_t thread) noexcept;
