@@ -68,7 +68,8 @@ class Kernel : public c10::OperatorKernel {
  private:
   struct Passed;
   bool completion_unseen(const c10::IValue* arguments) const;
-  void follow(const c10::IValue& result, const Ticket& ticket, bool unseen);
+  /// The future that tells when `result` is there; null if nothing will tell.
+  c10::intrusive_ptr<c10::ivalue::Future> future_of(const c10::IValue& result);
   [[nodiscard]] std::uint32_t site() const;
 
   Operation operation_;
@@ -80,11 +81,11 @@ class Kernel : public c10::OperatorKernel {
 struct Kernel::Passed {
   Groups::Known* known{};
   Ticket ticket{};
-  bool synchronous{};  // Done when it returns.
-  bool threw{true};
+  bool done{};  // When it returns its result is there.
+  bool failed{true};
   ~Passed() {
-    if (synchronous || threw)
-      the_tap->writer->returned_completed(ticket, threw);
+    if (done || failed)
+      the_tap->writer->returned_completed(ticket, failed);
     else
       the_tap->writer->returned(ticket);
     Groups::leave(*known);
@@ -128,30 +129,36 @@ void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   issue.completion_unseen = operation_.returns_work() && completion_unseen(arguments);
   if (the_tap->sites)
     issue.site = site();
-  Ticket ticket;
-  {
-    Passed passed{known, {}, !operation_.returns_work(), true};
-    passed.ticket = ticket = the_tap->writer->issue({known->handle.load(std::memory_order_relaxed)}, issue);
-    op.redispatchBoxed(below, stack);
-    passed.threw = false;
-    if (passed.synchronous)
-      Groups::count_again(*known, *group);
+  Passed passed{known, {}, !operation_.returns_work()};
+  passed.ticket = the_tap->writer->issue({known->handle.load(std::memory_order_relaxed)}, issue);
+  op.redispatchBoxed(below, stack);
+  passed.failed = false;
+  if (operation_.composed())
+    Groups::count_again(*known, *group);
+  if (issue.completion_unseen || !operation_.returns_work() || stack->empty())
+    return;
+  const auto future = future_of(stack->back());
+  if (future && future->completed()) {
+    passed.done = true;
+    passed.failed = future->hasError();
+  } else if (future) {
+    future->addCallback(
+        [ticket = passed.ticket](c10::ivalue::Future& done) { the_tap->writer->completed(ticket, done.hasError()); },
+        /*uses_future=*/false);
   }
-  if (operation_.returns_work() && !stack->empty())
-    follow(stack->back(), ticket, issue.completion_unseen);
 }
 
-void Kernel::follow(const c10::IValue& result, const Ticket& ticket, bool unseen) {
-  if (unseen || !result.isObject())
-    return;
+c10::intrusive_ptr<c10::ivalue::Future> Kernel::future_of(const c10::IValue& result) {
+  if (!result.isObject())
+    return {};
   const c10::IValue& slot = result.toObjectRef().slots()[0];
   auto* const work = slot.isCapsule() ? static_cast<c10d::Work*>(slot.toCapsule().get()) : nullptr;
   if (work == nullptr)
-    return;
+    return {};
   const std::type_info& type = typeid(*work);
   const FutureSupport::Answer known = futures_.known(type);
   if (known == FutureSupport::Answer::kNo)
-    return;
+    return {};
   c10::intrusive_ptr<c10::ivalue::Future> future;
   try {
     future = work->getFuture();
@@ -162,11 +169,7 @@ void Kernel::follow(const c10::IValue& result, const Ticket& ticket, bool unseen
     futures_.learn(type, future ? FutureSupport::Answer::kYes : FutureSupport::Answer::kNo);
     no_future_.store(!future, std::memory_order_relaxed);
   }
-  if (future) {
-    future->addCallback(
-        [ticket](c10::ivalue::Future& done) { the_tap->writer->completed(ticket, done.hasError()); },
-        /*uses_future=*/false);
-  }
+  return future;
 }
 
 void register_kernels(Tap& tap) {
