@@ -49,7 +49,8 @@ bool sizes_differ(const Collective& a, const Collective& b) {
       return extent(a) != extent(b) || a.counts_hash != b.counts_hash;
     case Op::kAllGather:  // Members may hand in different sizes; what they receive is alike.
     case Op::kAllGatherCoalesced:
-      return a.numel_out != b.numel_out || (a.op == Op::kAllGatherSingle && b.op == a.op && a.numel_in != b.numel_in);
+      return a.numel_out != b.numel_out ||
+             (a.op == Op::kAllGatherSingle && b.op == a.op && a.numel_in != b.numel_in);
     case Op::kReduceScatter:
     case Op::kReduceScatterCoalesced:
       return a.numel_in != b.numel_in;
@@ -58,7 +59,9 @@ bool sizes_differ(const Collective& a, const Collective& b) {
   }
 }
 
-bool known(DType dtype) { return dtype != DType::kNone && dtype != DType::kOther && dtype != DType::kMixed; }
+bool known(DType dtype) {
+  return dtype != DType::kNone && dtype != DType::kOther && dtype != DType::kMixed;
+}
 bool known(ReduceOp op) { return op != ReduceOp::kNone && op != ReduceOp::kOther; }
 
 }  // namespace

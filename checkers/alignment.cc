@@ -23,7 +23,8 @@ bool same_call(const Token& a, const Token& b) {
 }
 
 /// Calls that agree from a[i] and b[j] on until one side ends; -1 if they disagree before.
-std::int64_t follow(const std::vector<Token>& a, std::size_t i, const std::vector<Token>& b, std::size_t j) {
+std::int64_t follow(const std::vector<Token>& a, std::size_t i, const std::vector<Token>& b,
+                    std::size_t j) {
   std::int64_t calls = 0;
   for (std::size_t n = 0; n < kMatchMax && i + n < a.size() && j + n < b.size(); ++n) {
     if (!same(a[i + n], b[j + n]))
@@ -39,9 +40,11 @@ struct Edit {
 };
 
 /// `shorter` continued at i is `longer` with calls[j..j+k) left out. Requests are never left out.
-Edit best_edit(const std::vector<Token>& shorter, std::size_t i, const std::vector<Token>& longer, std::size_t j) {
+Edit best_edit(const std::vector<Token>& shorter, std::size_t i, const std::vector<Token>& longer,
+               std::size_t j) {
   Edit best{};
-  for (std::size_t k = 1; k <= kEditMax && j + k < longer.size() && longer[j + k - 1].call != nullptr; ++k) {
+  for (std::size_t k = 1;
+       k <= kEditMax && j + k < longer.size() && longer[j + k - 1].call != nullptr; ++k) {
     const std::int64_t matched = follow(shorter, i, longer, j + k);
     if (matched > best.matched)
       best = {matched, k};
@@ -49,14 +52,16 @@ Edit best_edit(const std::vector<Token>& shorter, std::size_t i, const std::vect
   return best;
 }
 
-/// What a rank that is stuck at its last token would have done next, taken from what it did after the same two
-/// calls before.
+/// What a rank that is stuck at its last token would have done next, taken from what it did after
+/// the same two calls before.
 std::vector<Token> continued(const TokenWindow& window) {
   std::vector<Token> tokens = window.tokens;
   const std::size_t end = tokens.size();
   for (std::size_t p = window.position; p-- > 1;) {
-    const std::size_t length = end - window.position;  // Tokens from the position on must recur there.
-    bool recurs = p + length < window.position && same_call(tokens[p - 1], tokens[window.position - 1]);
+    const std::size_t length =
+        end - window.position;  // Tokens from the position on must recur there.
+    bool recurs =
+        p + length < window.position && same_call(tokens[p - 1], tokens[window.position - 1]);
     for (std::size_t n = 0; recurs && n < length; ++n)
       recurs = same_call(tokens[p + n], tokens[window.position + n]);
     if (!recurs)
@@ -68,7 +73,8 @@ std::vector<Token> continued(const TokenWindow& window) {
   return tokens;
 }
 
-/// The call at the position was already made since the last request (or, without requests, just before).
+/// The call at the position was already made since the last request (or, without requests, just
+/// before).
 bool repeats(const TokenWindow& window) {
   const Token& due = window.tokens[window.position];
   const bool requests = std::any_of(window.tokens.begin(), window.tokens.end(),
@@ -84,7 +90,8 @@ bool repeats(const TokenWindow& window) {
   return false;
 }
 
-bool swapped(const std::vector<Token>& a, std::size_t i, const std::vector<Token>& b, std::size_t j) {
+bool swapped(const std::vector<Token>& a, std::size_t i, const std::vector<Token>& b,
+             std::size_t j) {
   if (i + 1 >= a.size() || j + 1 >= b.size() || a[i].call == nullptr || a[i + 1].call == nullptr ||
       b[j].call == nullptr || b[j + 1].call == nullptr)
     return false;
@@ -96,8 +103,8 @@ bool swapped(const std::vector<Token>& a, std::size_t i, const std::vector<Token
 
 }  // namespace
 
-TokenWindow window_around(const Run& run, const Member& member, std::uint64_t seq, std::size_t before,
-                          std::size_t after) {
+TokenWindow window_around(const Run& run, const Member& member, std::uint64_t seq,
+                          std::size_t before, std::size_t after) {
   std::vector<std::uint64_t> requests;
   for (const Request& request : run.requests) {
     if (request.role == Role::kRank && request.rank == member.rank)
@@ -157,21 +164,26 @@ Explanation explain(const TokenWindow& suspect, const TokenWindow& reference) {
     const bool missing = left_out.matched > inserted.matched ||
                          (left_out.matched == inserted.matched && left_out.calls < inserted.calls);
     const Edit& edit = missing ? left_out : inserted;
-    return {.code = missing ? "LS208" : "LS207", .calls = edit.calls,
-            .matched = static_cast<std::uint64_t>(edit.matched), .also = {}};
+    return {.code = missing ? "LS208" : "LS207",
+            .calls = edit.calls,
+            .matched = static_cast<std::uint64_t>(edit.matched),
+            .also = {}};
   }
   if (replaced > 0)
     return {};
   // Everybody is stuck here, nothing follows: judge by what came next on earlier occasions.
-  // A rank that left out the rest of its loop and one that made a call too many look alike, unless requests
-  // show where the loop begins.
+  // A rank that left out the rest of its loop and one that made a call too many look alike, unless
+  // requests show where the loop begins.
   const std::vector<Token> habitual = continued(reference);
   const bool left_out_before = best_edit(a, i, habitual, j).matched > 0;
   const bool again = repeats(suspect);
-  const bool requests = std::any_of(a.begin(), a.end(), [](const Token& t) { return t.call == nullptr; });
+  const bool requests =
+      std::any_of(a.begin(), a.end(), [](const Token& t) { return t.call == nullptr; });
   if (requests && left_out_before != again)
-    return {.code = again ? "LS207" : "LS208", .calls = again ? 1 : best_edit(a, i, habitual, j).calls,
-            .matched = 0, .also = {}};
+    return {.code = again ? "LS207" : "LS208",
+            .calls = again ? 1 : best_edit(a, i, habitual, j).calls,
+            .matched = 0,
+            .also = {}};
   if (left_out_before)
     return {.code = "", .calls = 0, .matched = 0, .also = {"LS207", "LS208"}};
   if (again)

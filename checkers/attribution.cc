@@ -26,15 +26,18 @@ bool digests_agree_through(const GroupView& group, std::uint64_t seq) {
 bool known_before(const GroupView& group, std::uint64_t seq) {
   if (!group.run_is_whole || !group.fully_seen())
     return false;
-  std::optional<std::uint64_t> unknown;  // The last place before `seq` where a member's call is not there.
+  std::optional<std::uint64_t>
+      unknown;  // The last place before `seq` where a member's call is not there.
   for (const Member& member : group.members) {
-    for (std::uint64_t s = std::min(seq, member.first_seq + member.slots.size()); s-- > member.first_seq;) {
+    for (std::uint64_t s = std::min(seq, member.first_seq + member.slots.size());
+         s-- > member.first_seq;) {
       if (member.at(s) == nullptr) {
         unknown = std::max(unknown.value_or(s), s);
         break;
       }
     }
-    const std::uint64_t front = std::min(seq, member.slots.empty() ? member.issued : member.first_seq);
+    const std::uint64_t front =
+        std::min(seq, member.slots.empty() ? member.issued : member.first_seq);
     if (front > 0)
       unknown = std::max(unknown.value_or(front - 1), front - 1);
   }
@@ -44,13 +47,14 @@ bool known_before(const GroupView& group, std::uint64_t seq) {
   return block_end <= seq && digests_agree_through(group, *unknown);
 }
 
-Attribution blame_minority(const GroupView& group, const std::vector<RankSet>& classes, bool blamable) {
+Attribution blame_minority(const GroupView& group, const std::vector<RankSet>& classes,
+                           bool blamable) {
   const auto size = static_cast<std::size_t>(std::max(group.size, 0));
   if (!blamable || size < 3 || classes.size() < 2)
     return {};
-  const auto largest = std::max_element(classes.begin(), classes.end(), [](const RankSet& a, const RankSet& b) {
-    return a.size() < b.size();
-  });
+  const auto largest =
+      std::max_element(classes.begin(), classes.end(),
+                       [](const RankSet& a, const RankSet& b) { return a.size() < b.size(); });
   if (2 * largest->size() <= size)
     return {};
   Attribution result{{}, Confidence::kLikely};
@@ -63,7 +67,8 @@ Attribution blame_minority(const GroupView& group, const std::vector<RankSet>& c
   return result;
 }
 
-Attribution blame_broken_habit(const Run& run, const GroupView& group, std::uint64_t seq, bool blamable) {
+Attribution blame_broken_habit(const Run& run, const GroupView& group, std::uint64_t seq,
+                               bool blamable) {
   if (!blamable)
     return {};
   RankSet broken;

@@ -45,7 +45,8 @@ Finding group_differs(const std::vector<GroupView>& groups, const GroupView& gro
       finding.evidence.push_back(
           fmt::format("{}: a group of {}, {}", words(members), view.size, words(listed)));
   }
-  finding.headline = fmt::format("members of group {} do not agree on who belongs to it", group.label());
+  finding.headline =
+      fmt::format("members of group {} do not agree on who belongs to it", group.label());
   return finding;
 }
 
@@ -66,8 +67,9 @@ Finding sums_differ(const GroupView& group, std::uint64_t seq, const std::vector
     finding.affected.insert(at.member->rank);
     finding.at_ns = std::max(finding.at_ns, at.call->issued_ns);
     if (finding.evidence.size() < kLinesMax)
-      finding.evidence.push_back(fmt::format("rank {}: hands in {} and receives {} elements", at.member->rank.value,
-                                             at.call->numel_in, at.call->numel_out));
+      finding.evidence.push_back(fmt::format("rank {}: hands in {} and receives {} elements",
+                                             at.member->rank.value, at.call->numel_in,
+                                             at.call->numel_out));
   }
   if (auto site = site_of(*calls.front().member->process, *calls.front().call, "peer"))
     finding.sites.push_back(*site);
@@ -89,8 +91,9 @@ std::string overwritten_difference(const GroupView& group) {
   for (std::size_t block = 0; block < blocks; ++block) {
     for (const Member& member : group.members) {
       if (member.about().digests[block] != group.members.front().about().digests[block])
-        return fmt::format("LS902: the collectives {}#{} to #{} differ between ranks and are overwritten",
-                           group.label(), block * history::kDigestBlock, (block + 1) * history::kDigestBlock - 1);
+        return fmt::format(
+            "LS902: the collectives {}#{} to #{} differ between ranks and are overwritten",
+            group.label(), block * history::kDigestBlock, (block + 1) * history::kDigestBlock - 1);
     }
   }
   return "";
@@ -99,7 +102,8 @@ std::string overwritten_difference(const GroupView& group) {
 std::string not_comparable(const GroupView& group) {
   for (const Member& member : group.members) {
     if (!member.about().seen_from_creation)
-      return fmt::format("LS901: group {} was met late on rank {}", group.label(), member.rank.value);
+      return fmt::format("LS901: group {} was met late on rank {}", group.label(),
+                         member.rank.value);
   }
   return "";
 }
@@ -107,10 +111,10 @@ std::string not_comparable(const GroupView& group) {
 /// The calls of all members at one place.
 struct Place {
   std::vector<const Collective*> calls{};
-  bool overlapped{};       ///< A rank's threads called at once: which call is whose is not known.
-  bool one_call{true};     ///< All of them agree.
+  bool overlapped{};    ///< A rank's threads called at once: which call is whose is not known.
+  bool one_call{true};  ///< All of them agree.
   bool one_site{true};
-  std::uint64_t site{};    ///< Of the first.
+  std::uint64_t site{};  ///< Of the first.
 };
 
 void look_at(const GroupView& group, std::uint64_t seq, Place& place) {
@@ -140,7 +144,8 @@ GroupResult compare(const Run& run, const GroupView& group) {
     begin = std::min(begin, member.first_seq);
     end = std::max(end, member.first_seq + member.slots.size());
   }
-  bool had_agreed = false;  // All ranks once ran one line at the same place, and another at another.
+  bool had_agreed =
+      false;  // All ranks once ran one line at the same place, and another at another.
   std::uint64_t agreed_site = 0;
   Place place;
   for (std::uint64_t seq = begin; seq < end; ++seq) {
@@ -150,8 +155,9 @@ GroupResult compare(const Run& run, const GroupView& group) {
     ++result.compared;
     const bool sums_wrong = place.one_call && sums_disagree(place.calls, group.size);
     if (place.overlapped && (!place.one_call || sums_wrong)) {
-      result.undecided = fmt::format("the order around {}#{} is not known: threads of a rank called at once",
-                                     group.label(), seq);
+      result.undecided =
+          fmt::format("the order around {}#{} is not known: threads of a rank called at once",
+                      group.label(), seq);
       return result;
     }
     if (!place.one_call) {
@@ -177,7 +183,8 @@ GroupResult compare(const Run& run, const GroupView& group) {
   return result;
 }
 
-GroupResult check_group(const Run& run, const std::vector<GroupView>& groups, const GroupView& group) {
+GroupResult check_group(const Run& run, const std::vector<GroupView>& groups,
+                        const GroupView& group) {
   GroupResult result;
   if (group.members_disagree) {
     if (is_first_of_its_name(groups, group))

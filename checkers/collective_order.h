@@ -1,5 +1,5 @@
-// Do the members of every group issue the same collectives in the same order? Reports the first divergence of
-// each group: LS201 to LS209, and LS210 where a send and its receive cannot match.
+// Do the members of every group issue the same collectives in the same order? Reports the first
+// divergence of each group: LS201 to LS209, and LS210 where a send and its receive cannot match.
 #pragma once
 
 #include "harness/verdict/verdict.h"

@@ -14,8 +14,8 @@ namespace lockstep::checkers {
 namespace {
 
 constexpr std::size_t kLinesMax = 12;
-/// A proven deadlock is let stand this long for ranks that still move: where they come to rest tells who is at
-/// fault.
+/// A proven deadlock is let stand this long for ranks that still move: where they come to rest
+/// tells who is at fault.
 constexpr std::uint64_t kOthersMayTakeNs = 5'000'000'000;
 
 /// One operation that cannot finish: everybody who waits in it, and everybody who owes it.
@@ -38,7 +38,8 @@ std::vector<Knot> knots_of(const std::vector<StuckWait>& waits) {
   for (const StuckWait& wait : waits) {
     if (wait.group == nullptr)
       continue;
-    auto knot = std::find_if(knots.begin(), knots.end(), [&](const Knot& k) { return same_operation(k, wait); });
+    auto knot = std::find_if(knots.begin(), knots.end(),
+                             [&](const Knot& k) { return same_operation(k, wait); });
     if (knot == knots.end()) {
       knots.push_back({wait.group, wait.call, {}, {}, {}, kNever});
       knot = std::prev(knots.end());
@@ -51,7 +52,8 @@ std::vector<Knot> knots_of(const std::vector<StuckWait>& waits) {
       knot->incompatible.insert(rank);
   }
   std::stable_sort(knots.begin(), knots.end(), [](const Knot& a, const Knot& b) {
-    if (a.group == b.group && !history::is_point_to_point(a.call->op) && !history::is_point_to_point(b.call->op))
+    if (a.group == b.group && !history::is_point_to_point(a.call->op) &&
+        !history::is_point_to_point(b.call->op))
       return a.call->seq < b.call->seq;
     return a.since_ns < b.since_ns;
   });
@@ -80,7 +82,8 @@ class Explainer {
     finding.confidence = blame.confidence;
     finding.affected = stuck_.minus(blame.culprits);
     finding.headline = headline(knot, finding.code);
-    finding.cause = "none of the ranks that wait can go on without the ones that owe, and those never will";
+    finding.cause =
+        "none of the ranks that wait can go on without the ones that owe, and those never will";
     add_sites(finding, knot);
     add_evidence(finding);
     return finding;
@@ -88,13 +91,16 @@ class Explainer {
 
  private:
   [[nodiscard]] bool in_a_call(Rank rank) const {
-    return std::any_of(knots_.begin(), knots_.end(), [&](const Knot& k) { return k.waiting.contains(rank); });
+    return std::any_of(knots_.begin(), knots_.end(),
+                       [&](const Knot& k) { return k.waiting.contains(rank); });
   }
 
-  /// Where the knot is tied: at an operation that is owed by somebody who waits in none; else at the first.
+  /// Where the knot is tied: at an operation that is owed by somebody who waits in none; else at
+  /// the first.
   [[nodiscard]] const Knot* root() const {
     for (const Knot& knot : knots_) {
-      if (std::any_of(knot.absent.begin(), knot.absent.end(), [&](Rank r) { return !in_a_call(r); }))
+      if (std::any_of(knot.absent.begin(), knot.absent.end(),
+                      [&](Rank r) { return !in_a_call(r); }))
         return &knot;
     }
     for (const Knot& knot : knots_) {
@@ -130,19 +136,22 @@ class Explainer {
       if (theirs != nullptr && agree(*knot.call, *theirs))
         inside.insert(member.rank);
     }
-    return blame_minority(*knot.group, {inside, knot.absent}, known_before(*knot.group, knot.call->seq));
+    return blame_minority(*knot.group, {inside, knot.absent},
+                          known_before(*knot.group, knot.call->seq));
   }
 
   [[nodiscard]] std::string headline(const Knot& knot, const std::string& code) const {
     const std::string where = knot.group->label(*knot.call);
     if (code == "LS302")
-      return fmt::format("{} wait for each other in a circle, {} in {}", words(stuck_), words(knot.waiting), where);
+      return fmt::format("{} wait for each other in a circle, {} in {}", words(stuck_),
+                         words(knot.waiting), where);
     if (code == "LS210")
-      return fmt::format("{} waits in {} {} rank {}, and {} never comes to it", words(knot.waiting), where,
-                         knot.call->op == history::Op::kSend ? "to" : "from", peer_of(knot), words(knot.absent));
+      return fmt::format("{} waits in {} {} rank {}, and {} never comes to it", words(knot.waiting),
+                         where, knot.call->op == history::Op::kSend ? "to" : "from", peer_of(knot),
+                         words(knot.absent));
     const char* have = knot.absent.size() == 1 ? "has" : "have";
-    return fmt::format("{} {} not entered {}; {} {} in it", words(knot.absent), have, where, words(knot.waiting),
-                       knot.waiting.size() == 1 ? "waits" : "wait");
+    return fmt::format("{} {} not entered {}; {} {} in it", words(knot.absent), have, where,
+                       words(knot.waiting), knot.waiting.size() == 1 ? "waits" : "wait");
   }
 
   [[nodiscard]] static std::string peer_of(const Knot& knot) {
@@ -189,7 +198,8 @@ class Explainer {
   void add_evidence(Finding& finding) const {
     std::vector<std::pair<std::string, RankSet>> lines;
     const auto add = [&](Rank rank, const std::string& text) {
-      auto line = std::find_if(lines.begin(), lines.end(), [&](const auto& l) { return l.first == text; });
+      auto line =
+          std::find_if(lines.begin(), lines.end(), [&](const auto& l) { return l.first == text; });
       if (line == lines.end())
         lines.push_back({text, {rank}});
       else
@@ -211,12 +221,16 @@ class Explainer {
 
   [[nodiscard]] std::string describe_wait(const ProcessState& state, const Wait& wait) const {
     if (wait.next_request)
-      return "has answered its last request and waits for the next, which is not sent before all have answered";
+      return "has answered its last request and waits for the next, which is not sent before all "
+             "have answered";
     const Collective& call = *wait.calls.front();
     const GroupView* group = situation_.group_of(state, call);
-    const std::string more = wait.calls.size() > 1 ? fmt::format(" and {} more", wait.calls.size() - 1) : "";
-    const std::string label = group == nullptr ? std::string(history::name_of(call.op)) : group->label(call);
-    return fmt::format("waits in {}{}{}", label, more, at_site(site_of(*state.process, call, "peer")));
+    const std::string more =
+        wait.calls.size() > 1 ? fmt::format(" and {} more", wait.calls.size() - 1) : "";
+    const std::string label =
+        group == nullptr ? std::string(history::name_of(call.op)) : group->label(call);
+    return fmt::format("waits in {}{}{}", label, more,
+                       at_site(site_of(*state.process, call, "peer")));
   }
 
   const Situation& situation_;
@@ -224,10 +238,11 @@ class Explainer {
   std::vector<Knot> knots_;
 };
 
-// --- Stalls that ended with the run ------------------------------------------------------------------------------
+// --- Stalls that ended with the run
+// ------------------------------------------------------------------------------
 
-/// The first collective that some had issued and not left when we ended the job, and others had not issued
-/// (LS301), or all were in (LS307). Not proven: the others may have been on their way.
+/// The first collective that some had issued and not left when we ended the job, and others had not
+/// issued (LS301), or all were in (LS307). Not proven: the others may have been on their way.
 std::optional<Finding> stall(const Situation& situation) {
   std::optional<Finding> found;
   for (const ProcessState& state : situation.states()) {
@@ -251,17 +266,21 @@ std::optional<Finding> stall(const Situation& situation) {
           finding.affected.insert(member.rank);
       }
       const std::string where = group->label(*call);
-      finding.headline = owed.absent.empty()
-                             ? fmt::format("all ranks of {} were inside {} and it did not finish", group->label(), where)
-                             : fmt::format("{} had not entered {} when the run was ended; {} waited in it",
-                                           words(owed.absent), where, words(finding.affected));
+      finding.headline =
+          owed.absent.empty()
+              ? fmt::format("all ranks of {} were inside {} and it did not finish", group->label(),
+                            where)
+              : fmt::format("{} had not entered {} when the run was ended; {} waited in it",
+                            words(owed.absent), where, words(finding.affected));
       finding.culprits = blame_minority(*group, {finding.affected, owed.absent},
-                                        !owed.absent.empty() && known_before(*group, call->seq)).culprits;
+                                        !owed.absent.empty() && known_before(*group, call->seq))
+                             .culprits;
       for (const Rank rank : owed.absent) {
         const ProcessState* absent = situation.state(rank);
         if (absent != nullptr)
           finding.evidence.push_back(fmt::format(
-              "rank {}: {}", rank.value, absent->not_closed.empty() ? "waits for something else" : absent->not_closed));
+              "rank {}: {}", rank.value,
+              absent->not_closed.empty() ? "waits for something else" : absent->not_closed));
       }
       if (auto site = site_of(*state.process, *call, "peer"))
         finding.sites.push_back(*site);
@@ -290,9 +309,10 @@ std::optional<Finding> proven(const Situation& situation) {
 /// Nobody is still on the way to where the others are stuck: what can be known of it is known.
 bool all_settled(const Situation& situation) {
   const RankSet stuck = situation.stuck();
-  return std::all_of(situation.states().begin(), situation.states().end(), [&](const ProcessState& state) {
-    return stuck.contains(state.rank) || situation.gone().contains(state.rank);
-  });
+  return std::all_of(situation.states().begin(), situation.states().end(),
+                     [&](const ProcessState& state) {
+                       return stuck.contains(state.rank) || situation.gone().contains(state.rank);
+                     });
 }
 
 /// Since the last thing any stuck rank did.
@@ -340,7 +360,8 @@ Verdict Deadlock::check(const Run& run) const {
     verdict.reason = "the run goes on";
     return verdict;
   }
-  if (situation.cutoff_ns() == kNever) {  // It went to its end by itself: whoever waited was let go.
+  if (situation.cutoff_ns() ==
+      kNever) {  // It went to its end by itself: whoever waited was let go.
     verdict.outcome = Outcome::kPass;
     return verdict;
   }

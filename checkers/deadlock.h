@@ -14,10 +14,11 @@ class Deadlock : public Checker {
   [[nodiscard]] Verdict check(const Run& run) const override;
 };
 
-/// Why a running job can never go on, in one line; none unless it is certain. Judged by the same rule as the
-/// closed run, so that what ended a job is what the report says. The histories must have been read after the last
-/// state sample was taken: a call may have returned meanwhile. While a rank still moves that is not part of it, the
-/// answer is held back for a few seconds: where it comes to rest tells who is at fault.
+/// Why a running job can never go on, in one line; none unless it is certain. Judged by the same
+/// rule as the closed run, so that what ended a job is what the report says. The histories must
+/// have been read after the last state sample was taken: a call may have returned meanwhile. While
+/// a rank still moves that is not part of it, the answer is held back for a few seconds: where it
+/// comes to rest tells who is at fault.
 std::optional<std::string> certain_deadlock(const Run& run);
 
 }  // namespace lockstep::checkers

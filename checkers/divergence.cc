@@ -21,9 +21,9 @@ constexpr std::size_t kLinesMax = 8;
 std::vector<std::vector<At>> classes_of(const std::vector<At>& calls) {
   std::vector<std::vector<At>> classes;
   for (const At& at : calls) {
-    const auto place = std::find_if(classes.begin(), classes.end(), [&](const std::vector<At>& members) {
-      return agree(*members.front().call, *at.call);
-    });
+    const auto place = std::find_if(
+        classes.begin(), classes.end(),
+        [&](const std::vector<At>& members) { return agree(*members.front().call, *at.call); });
     if (place == classes.end())
       classes.push_back({at});
     else
@@ -58,7 +58,8 @@ class Divergence {
     finding.code = mismatch_codes().front();
     finding.also = mismatch_codes();
     explain_by_alignment(finding);
-    finding.also.erase(std::remove(finding.also.begin(), finding.also.end(), finding.code), finding.also.end());
+    finding.also.erase(std::remove(finding.also.begin(), finding.also.end(), finding.code),
+                       finding.also.end());
     finding.group = group_.label();
     finding.seq = seq_;
     finding.op = std::string(history::name_of(reference().call->op));
@@ -102,8 +103,10 @@ class Divergence {
   }
 
   void explain_by_alignment(Finding& finding) const {
-    const TokenWindow suspect_window = window_around(run_, *suspect().member, seq_, kBefore, kAfter);
-    const TokenWindow reference_window = window_around(run_, *reference().member, seq_, kBefore, kAfter);
+    const TokenWindow suspect_window =
+        window_around(run_, *suspect().member, seq_, kBefore, kAfter);
+    const TokenWindow reference_window =
+        window_around(run_, *reference().member, seq_, kBefore, kAfter);
     const Explanation why = explain(suspect_window, reference_window);
     if (why.code == "LS206" || (!why.code.empty() && !blame_.culprits.empty())) {
       finding.code = why.code;
@@ -114,14 +117,16 @@ class Divergence {
     }
     finding.also.insert(finding.also.end(), why.also.begin(), why.also.end());
     if (why.matched > 0 && !blame_.culprits.empty())
-      finding.evidence.push_back(fmt::format("the next {} call{} of {} and its peers agree again after {} {}",
-                                             why.matched, why.matched == 1 ? "" : "s", words(blame_.culprits),
-                                             why.calls, why.code == "LS207" ? "extra" : "left out"));
+      finding.evidence.push_back(
+          fmt::format("the next {} call{} of {} and its peers agree again after {} {}", why.matched,
+                      why.matched == 1 ? "" : "s", words(blame_.culprits), why.calls,
+                      why.code == "LS207" ? "extra" : "left out"));
   }
 
   void add_sites(Finding& finding) const {
     const bool convicted = blame_.culprits.contains(suspect().member->rank);
-    if (auto site = site_of(*suspect().member->process, *suspect().call, convicted ? "culprit" : "peer"))
+    if (auto site =
+            site_of(*suspect().member->process, *suspect().call, convicted ? "culprit" : "peer"))
       finding.sites.push_back(*site);
     if (auto site = site_of(*reference().member->process, *reference().call, "peer"))
       finding.sites.push_back(*site);
@@ -130,9 +135,9 @@ class Divergence {
   void add_evidence(Finding& finding) const {
     for (std::size_t i = 0; i < classes_.size() && i < kLinesMax; ++i) {
       const At& first = classes_[i].front();
-      finding.evidence.push_back(fmt::format(
-          "{}: {}{}", words(ranks_in(classes_[i])), describe(*first.call),
-          at_site(site_of(*first.member->process, *first.call, "peer"))));
+      finding.evidence.push_back(
+          fmt::format("{}: {}{}", words(ranks_in(classes_[i])), describe(*first.call),
+                      at_site(site_of(*first.member->process, *first.call, "peer"))));
     }
     RankSet others;
     for (const Member& member : group_.members) {
@@ -150,17 +155,19 @@ class Divergence {
     const std::string peers = words(ranks_in(classes_[reference_class_]));
     if (code == "LS207")
       return fmt::format("{} issued {} extra {} at {}#{}, where {} issued {}", whose,
-                         calls_ == 1 ? "an" : std::to_string(calls_), actual, group_.label(), seq_, peers,
-                         history::name_of(reference().call->op));
+                         calls_ == 1 ? "an" : std::to_string(calls_), actual, group_.label(), seq_,
+                         peers, history::name_of(reference().call->op));
     if (code == "LS208")
-      return fmt::format("{} left out {}{} and went on to the next {}; {} issued it", whose, expected,
-                         calls_ > 1 ? fmt::format(" and {} more", calls_ - 1) : "", actual, peers);
+      return fmt::format("{} left out {}{} and went on to the next {}; {} issued it", whose,
+                         expected, calls_ > 1 ? fmt::format(" and {} more", calls_ - 1) : "",
+                         actual, peers);
     if (code == "LS206")
       return fmt::format("{} and {} issue the calls {}#{} and #{} in opposite order",
-                         words(ranks_in(classes_[suspect_class_])), peers, group_.label(), seq_, seq_ + 1);
+                         words(ranks_in(classes_[suspect_class_])), peers, group_.label(), seq_,
+                         seq_ + 1);
     if (!blame_.culprits.empty())
-      return fmt::format("{} issued {} at {}#{}, {} issued {}", whose, describe(*suspect().call), group_.label(),
-                         seq_, peers, describe(*reference().call));
+      return fmt::format("{} issued {} at {}#{}, {} issued {}", whose, describe(*suspect().call),
+                         group_.label(), seq_, peers, describe(*reference().call));
     return fmt::format("{} at {}#{}: {}: {}, {}: {}", lower_title(code), group_.label(), seq_,
                        words(ranks_in(classes_[suspect_class_])), describe(*suspect().call), peers,
                        describe(*reference().call));
@@ -198,7 +205,8 @@ std::optional<Finding> silent_swap(const GroupView& group, std::uint64_t seq, bo
     return std::nullopt;
   for (const At& at : here) {
     const Collective* next = at.member->at(seq + 1);
-    if (next == nullptr || !agree(*next, *here.front().call) || next->overlapped || at.call->overlapped)
+    if (next == nullptr || !agree(*next, *here.front().call) || next->overlapped ||
+        at.call->overlapped)
       return std::nullopt;
     pairs.emplace_back(at.member->site_key(*at.call), at.member->site_key(*next));
   }
@@ -238,8 +246,8 @@ std::optional<Finding> silent_swap(const GroupView& group, std::uint64_t seq, bo
     if (auto site = site_of(*here[i].member->process, *here[i].call, guilty ? "culprit" : "peer"))
       finding.sites.push_back(*site);
   }
-  finding.headline = fmt::format("{} and {} issue the equal calls {}#{} and #{} in opposite order", words(turned),
-                                 words(straight), group.label(), seq, seq + 1);
+  finding.headline = fmt::format("{} and {} issue the equal calls {}#{} and #{} in opposite order",
+                                 words(turned), words(straight), group.label(), seq, seq + 1);
   return finding;
 }
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "checkers/gradient_subjects.h"
 #include "checkers/groups.h"
 #include "checkers/observed.h"
 #include "checkers/reduced_elements.h"
@@ -20,57 +21,13 @@ constexpr std::size_t kLinesMax = 12;
 constexpr double kPowerMin = 10;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-bool is_right(const std::string& variant) { return variant.empty() || variant == "x64"; }
-bool is_permutation(const std::string& variant) { return variant.rfind("x1/", 0) == 0; }
-
-/// One gradient in one step: what ranks have, and what they should.
-struct Subject {
-  std::int64_t step{};
-  std::string name{};  ///< "grad/fc1.weight".
-  std::map<Rank, const Observation*> actual{};
-  const Observation* right{};                        ///< For all ranks.
-  std::map<Rank, const Observation*> right_by_rank{};  ///< Or for one.
-  std::vector<const Observation*> permutations{};
-  std::map<std::string, std::vector<const Observation*>> mistakes{};  ///< By variant.
-
-  [[nodiscard]] const Observation* right_for(Rank rank) const {
-    const auto own = right_by_rank.find(rank);
-    return own == right_by_rank.end() ? right : own->second;
-  }
-};
-
-using Subjects = std::map<std::pair<std::int64_t, std::string>, Subject>;
-
-Subjects subjects_of(const Run& run) {
-  Subjects subjects;
-  for (const Observation& observation : run.observations) {
-    if (kind_of(observation.name) != "grad")
-      continue;
-    Subject& subject = subjects[{observation.step, observation.name}];
-    subject.step = observation.step;
-    subject.name = observation.name;
-    if (observation.role == Role::kRank && observation.rank)
-      subject.actual[*observation.rank] = &observation;
-    else if (observation.role != Role::kReference)
-      continue;
-    else if (is_right(observation.variant) && observation.rank)
-      subject.right_by_rank[*observation.rank] = &observation;
-    else if (is_right(observation.variant))
-      subject.right = &observation;
-    else if (is_permutation(observation.variant))
-      subject.permutations.push_back(&observation);
-    else
-      subject.mistakes[observation.variant].push_back(&observation);
-  }
-  return subjects;
-}
-
 /// What was wrong in the first step in which anything was.
 struct Wrong {
   std::vector<std::string> names{};
-  std::set<std::string> off{};       ///< Names that differ from the reference.
-  std::set<std::string> unequal{};   ///< Names that differ between ranks.
-  std::set<std::string> local{};     ///< Of those: every rank holds its own gradient, as far as is known.
+  std::set<std::string> off{};      ///< Names that differ from the reference.
+  std::set<std::string> unequal{};  ///< Names that differ between ranks.
+  std::set<std::string>
+      local{};  ///< Of those: every rank holds its own gradient, as far as is known.
   std::map<std::string, RankSet> off_on{};
   RankSet ranks{};
   std::map<std::string, Distance> worst{};
@@ -79,7 +36,8 @@ struct Wrong {
 
 class Judge {
  public:
-  explicit Judge(const Run& run) : run_(run), world_(RankSet::all(run.plan.world_size)), subjects_(subjects_of(run)) {}
+  explicit Judge(const Run& run)
+      : run_(run), world_(RankSet::all(run.plan.world_size)), subjects_(subjects_of(run)) {}
 
   Verdict verdict() {
     Verdict verdict{.name = "gradient-reference"};
@@ -136,7 +94,8 @@ class Judge {
     if (subject.right == nullptr && subject.right_by_rank.empty()) {
       for (const auto& [rank, observation] : subject.actual) {
         const auto values = load(*observation);
-        if (values && std::any_of(values->values.begin(), values->values.end(), [](double v) { return v != 0; }))
+        if (values && std::any_of(values->values.begin(), values->values.end(),
+                                  [](double v) { return v != 0; }))
           not_decided(fmt::format("{} of step {} has no reference", subject.name, subject.step));
       }
       return;
@@ -152,7 +111,8 @@ class Judge {
       const Observation* right = subject.right_for(rank);
       const auto place = subject.actual.find(rank);
       if (right == nullptr || place == subject.actual.end()) {
-        not_decided(fmt::format("{} of step {} was not observed on rank {}{}", subject.name, subject.step, rank.value,
+        not_decided(fmt::format("{} of step {} was not observed on rank {}{}", subject.name,
+                                subject.step, rank.value,
                                 right == nullptr ? " as a reference" : ""));
         continue;
       }
@@ -162,8 +122,8 @@ class Judge {
         continue;
       rule_ = number_rule(run_.plan, place->second->dtype);
       if (rule_ == NumberRule::kPrecision && x1.empty()) {
-        not_decided(fmt::format("{} of step {} has no run of its own type to compare with", subject.name,
-                                subject.step));
+        not_decided(fmt::format("{} of step {} has no run of its own type to compare with",
+                                subject.name, subject.step));
         continue;
       }
       const Distance far = distance(rule_, *x, *reference, x1);
@@ -188,7 +148,8 @@ class Judge {
       wrong.local.insert(subject.name);
   }
 
-  /// Every rank holds its own gradient ("local" was computed for comparison), or nothing says otherwise.
+  /// Every rank holds its own gradient ("local" was computed for comparison), or nothing says
+  /// otherwise.
   bool is_local(const Subject& subject) {
     const auto own = subject.mistakes.find("local");
     if (own == subject.mistakes.end())
@@ -199,13 +160,15 @@ class Judge {
         return false;
       const auto x = load(*place->second);
       const auto expected = load(*local);
-      if (!x || !expected || distance(number_rule(run_.plan, place->second->dtype), *x, *expected, {}).ratio > 1)
+      if (!x || !expected ||
+          distance(number_rule(run_.plan, place->second->dtype), *x, *expected, {}).ratio > 1)
         return false;
     }
     return true;
   }
 
-  void note(const Subject& subject, Rank rank, const Observation& actual, const Distance& far, Wrong& wrong) {
+  void note(const Subject& subject, Rank rank, const Observation& actual, const Distance& far,
+            Wrong& wrong) {
     if (far.ratio > nearest_.ratio || nearest_.tolerance == 0)
       nearest_ = far;
     if (far.ratio <= 1)
@@ -253,7 +216,8 @@ class Judge {
           if (auto tensor = load(*permutation))
             x1.push_back(std::move(*tensor));
         }
-        const NumberRule rule = exact ? NumberRule::kDouble : number_rule(run_.plan, observation->dtype);
+        const NumberRule rule =
+            exact ? NumberRule::kDouble : number_rule(run_.plan, observation->dtype);
         if (distance(rule, *x, *reference, x1).ratio > 1)
           return std::nullopt;
       }
@@ -265,7 +229,8 @@ class Judge {
     for (const auto& [variant, observations] : subject.mistakes) {
       double& effect = effects_[variant];
       for (const Observation* mistake : observations) {
-        const Observation* right = mistake->rank ? subject.right_for(*mistake->rank) : subject.right;
+        const Observation* right =
+            mistake->rank ? subject.right_for(*mistake->rank) : subject.right;
         if (right == nullptr)
           continue;
         auto x = load(*mistake);
@@ -273,7 +238,8 @@ class Judge {
         if (!x || !reference)
           continue;
         if (!subject.actual.empty())
-          x->dtype = subject.actual.begin()->second->dtype;  // Tolerated is what the tested type may err.
+          x->dtype =
+              subject.actual.begin()->second->dtype;  // Tolerated is what the tested type may err.
         effect = std::max(effect, distance(rule_, *x, *reference, x1).ratio);
       }
     }
@@ -282,8 +248,12 @@ class Judge {
   void add_measure(Verdict& verdict) {
     if (compared_ == 0)
       return;
-    Measure measure{.name = "gradient", .value = nearest_.error, .tolerance = nearest_.tolerance,
-                    .rule = name_of(rule_), .unit = "", .power = std::nullopt};
+    Measure measure{.name = "gradient",
+                    .value = nearest_.error,
+                    .tolerance = nearest_.tolerance,
+                    .rule = name_of(rule_),
+                    .unit = "",
+                    .power = std::nullopt};
     for (const auto& [variant, effect] : effects_)
       measure.power = std::min(measure.power.value_or(kInfinity), effect);
     verdict.measures.push_back(measure);
@@ -299,7 +269,8 @@ class Judge {
     else if (!measured)
       verdict.reason = "power: no mistake's arithmetic was computed on this data";
     else if (power < kPowerMin)
-      verdict.reason = fmt::format("power {:.3g}: a known mistake would hardly show on this data", power);
+      verdict.reason =
+          fmt::format("power {:.3g}: a known mistake would hardly show on this data", power);
     else
       verdict.outcome = Outcome::kPass;
   }
@@ -320,9 +291,9 @@ class Judge {
       blame(wrong, names, finding);
     for (const auto& [name, worst] : wrong.worst) {
       if (finding.evidence.size() < kLinesMax)
-        finding.evidence.push_back(fmt::format("{}: off by {:.6g} on {}, tolerated {:.3g} ({})", tensor_name(name),
-                                               worst.error, words(wrong.off_on.at(name)), worst.tolerance,
-                                               name_of(rule_)));
+        finding.evidence.push_back(fmt::format(
+            "{}: off by {:.6g} on {}, tolerated {:.3g} ({})", tensor_name(name), worst.error,
+            words(wrong.off_on.at(name)), worst.tolerance, name_of(rule_)));
     }
     if (finding.headline.empty())
       finding.headline = headline(code, finding);
@@ -334,8 +305,9 @@ class Judge {
       const Reduced reduced = reduced_elements(run_, step);
       if (reduced.known && lacks_exactly(run_.plan, reduced, wrong.local)) {
         finding.confidence = Confidence::kCertain;
-        finding.evidence.push_back(fmt::format("{} of the model's {} elements were reduced in step {}", reduced.elements,
-                                               elements_of(run_.plan), step));
+        finding.evidence.push_back(
+            fmt::format("{} of the model's {} elements were reduced in step {}", reduced.elements,
+                        elements_of(run_.plan), step));
         return "LS407";
       }
     }
@@ -343,8 +315,8 @@ class Judge {
       return "LS403";
     if (const auto k = uniform_factor(step)) {
       finding.confidence = Confidence::kCertain;
-      finding.headline = fmt::format("all gradients of step {} are {:.6g} times the reference{}", step, *k,
-                                     meaning_of(*k));
+      finding.headline = fmt::format("all gradients of step {} are {:.6g} times the reference{}",
+                                     step, *k, meaning_of(*k));
       return "LS506";
     }
     return "LS501";
@@ -354,7 +326,8 @@ class Judge {
     const auto world = static_cast<double>(run_.plan.world_size);
     const auto is = [&](double factor) { return std::abs(k - factor) < 1e-3 * factor; };
     if (is(world))
-      return world == 2 ? ": summed instead of averaged, or divided by one rank less" : ": summed instead of averaged";
+      return world == 2 ? ": summed instead of averaged, or divided by one rank less"
+                        : ": summed instead of averaged";
     if (world > 1 && is(world / (world - 1)))
       return ": divided by one rank less than there are";
     if (is(1 / world))
@@ -372,7 +345,8 @@ class Judge {
       for (const Rank rank : on->second)
         guilty.insert(rank);
     }
-    if (world_.size() < 3 || 2 * guilty.size() >= world_.size() || !run_.journal_complete || !undecided_.empty())
+    if (world_.size() < 3 || 2 * guilty.size() >= world_.size() || !run_.journal_complete ||
+        !undecided_.empty())
       return;
     finding.culprits = guilty;
     finding.affected = world_.minus(guilty);
@@ -380,17 +354,21 @@ class Judge {
   }
 
   [[nodiscard]] static std::string headline(const std::string& code, const Finding& finding) {
-    const std::string which =
-        finding.names.size() == 1
-            ? fmt::format("the gradient of {}", finding.names.front())
-            : fmt::format("the gradients of {} and {} more", finding.names.front(), finding.names.size() - 1);
+    const std::string which = finding.names.size() == 1
+                                  ? fmt::format("the gradient of {}", finding.names.front())
+                                  : fmt::format("the gradients of {} and {} more",
+                                                finding.names.front(), finding.names.size() - 1);
     const char* verb = finding.names.size() == 1 ? "is" : "are";
-    const std::string where = finding.culprits.empty() ? "" : fmt::format(" on {}", words(finding.culprits));
+    const std::string where =
+        finding.culprits.empty() ? "" : fmt::format(" on {}", words(finding.culprits));
     if (code == "LS407")
-      return fmt::format("{} {} never reduced: every rank keeps its own in step {}", which, verb, *finding.step);
+      return fmt::format("{} {} never reduced: every rank keeps its own in step {}", which, verb,
+                         *finding.step);
     if (code == "LS403")
-      return fmt::format("{} {} not the same on all ranks in step {}{}", which, verb, *finding.step, where);
-    return fmt::format("{} {} not what one process computes in step {}{}", which, verb, *finding.step, where);
+      return fmt::format("{} {} not the same on all ranks in step {}{}", which, verb, *finding.step,
+                         where);
+    return fmt::format("{} {} not what one process computes in step {}{}", which, verb,
+                       *finding.step, where);
   }
 
   const Run& run_;

@@ -56,10 +56,13 @@ void add_records(std::vector<Member>& of_group, const Process& process, std::uin
     Member& member = of_group[group];
     const std::uint64_t total = process.groups[group].issued;
     // A late record that is missing counts as early: more issued is the careful side.
-    member.issued = std::max(total - std::min(total, late[group]), member.first_seq + member.slots.size());
+    member.issued =
+        std::max(total - std::min(total, late[group]), member.first_seq + member.slots.size());
     member.overwritten = member.first_seq > 0 && !member.slots.empty();
-    const bool to_the_end = member.slots.empty() || member.first_seq + member.slots.size() == member.issued;
-    const bool hole = std::find(member.slots.begin(), member.slots.end(), nullptr) != member.slots.end();
+    const bool to_the_end =
+        member.slots.empty() || member.first_seq + member.slots.size() == member.issued;
+    const bool hole =
+        std::find(member.slots.begin(), member.slots.end(), nullptr) != member.slots.end();
     if (!to_the_end || (process.dropped == 0 && (hole || member.overwritten ||
                                                  (member.slots.empty() && member.issued > 0))))
       member.vouches = false;
@@ -87,7 +90,8 @@ bool contains(const std::vector<Rank>& ranks, Rank rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
-/// Two views of one name and generation whose members list each other: somebody created it differently.
+/// Two views of one name and generation whose members list each other: somebody created it
+/// differently.
 void mark_disagreements(std::vector<GroupView>& views) {
   for (GroupView& a : views) {
     for (GroupView& b : views) {
@@ -103,11 +107,13 @@ void mark_disagreements(std::vector<GroupView>& views) {
   }
 }
 
-bool is_whole(const Run& run, const std::vector<const Process*>& processes, const std::vector<GroupView>& views) {
+bool is_whole(const Run& run, const std::vector<const Process*>& processes,
+              const std::vector<GroupView>& views) {
   if (!journal_is_whole(run) || processes.size() != ranks_of(run).size())
     return false;
   return std::all_of(views.begin(), views.end(), [](const GroupView& view) {
-    return std::all_of(view.members.begin(), view.members.end(), [](const Member& m) { return m.vouches; });
+    return std::all_of(view.members.begin(), view.members.end(),
+                       [](const Member& m) { return m.vouches; });
   });
 }
 
@@ -191,7 +197,8 @@ std::vector<GroupView> group_views(const Run& run, std::uint64_t cutoff_ns) {
     last_opened = std::max(last_opened, process->opened_ns);
   }
   std::vector<GroupView> views;
-  std::map<std::tuple<std::string, std::uint32_t, std::int32_t, std::vector<Rank>>, std::size_t> index;
+  std::map<std::tuple<std::string, std::uint32_t, std::int32_t, std::vector<Rank>>, std::size_t>
+      index;
   for (const Process* process : processes) {
     if (ended_before(run, *process, last_opened))
       continue;
@@ -219,9 +226,8 @@ std::vector<GroupView> group_views(const Run& run, std::uint64_t cutoff_ns) {
 std::uint64_t first_act_ns(const Run& run) {
   std::uint64_t first = kNever;
   for (const Acted& act : run.acted) {
-    const bool to_a_rank = act.rank.has_value() &&
-                           (act.action == "TERM" || act.action == "KILL" || act.action == "INT" ||
-                            act.action == "STOP");
+    const bool to_a_rank = act.rank.has_value() && (act.action == "TERM" || act.action == "KILL" ||
+                                                    act.action == "INT" || act.action == "STOP");
     if (to_a_rank || act.action == "deadline" || act.action == "interrupted")
       first = std::min(first, act.at_ns);
   }

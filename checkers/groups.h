@@ -1,5 +1,5 @@
-// The groups of a run seen across ranks: for each group the records of every member, by sequence number. What
-// the matching and progress checkers start from.
+// The groups of a run seen across ranks: for each group the records of every member, by sequence
+// number. What the matching and progress checkers start from.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ struct Member {
   bool vouches{};         ///< Absence of a record is absence of a call.
   bool overwritten{};     ///< The first records are gone; counts and digests are not.
   std::uint64_t issued{};
-  std::uint64_t first_seq{};                ///< Of slots[0].
-  std::vector<const Collective*> slots{};   ///< Consecutive; null where a record is missing.
+  std::uint64_t first_seq{};               ///< Of slots[0].
+  std::vector<const Collective*> slots{};  ///< Consecutive; null where a record is missing.
 
   [[nodiscard]] const Collective* at(std::uint64_t seq) const {
     return seq < first_seq || seq - first_seq >= slots.size() ? nullptr : slots[seq - first_seq];
@@ -46,8 +46,8 @@ struct GroupView {
   std::vector<Rank> ranks{};      ///< Global ranks by group rank; empty = not known.
   std::vector<Member> members{};  ///< Those with a history, ascending by rank.
   bool members_disagree{};        ///< Members list each other, and not the same members.
-  /// Of the whole run: journal complete, a history of every rank, all of it vouched for. Where anything is
-  /// missing, what it would have told might blame another rank.
+  /// Of the whole run: journal complete, a history of every rank, all of it vouched for. Where
+  /// anything is missing, what it would have told might blame another rank.
   bool run_is_whole{};
 
   /// Every member has a history that vouches for this group.
@@ -64,13 +64,15 @@ struct GroupView {
 /// What happened up to `cutoff_ns`. One process per rank: the last that had a group.
 std::vector<GroupView> group_views(const Run& run, std::uint64_t cutoff_ns = kNever);
 
-/// The history file of a rank that counts: the last one with a group, else the last one. Null if none.
+/// The history file of a rank that counts: the last one with a group, else the last one. Null if
+/// none.
 const Process* current_process(const Run& run, Rank rank);
 
 /// All ranks of the run: the plan's world, and whoever wrote a history.
 RankSet ranks_of(const Run& run);
 
-/// The journal of the supervisor says all that happened so far: absence of a record is absence of the event.
+/// The journal of the supervisor says all that happened so far: absence of a record is absence of
+/// the event.
 inline bool journal_is_whole(const Run& run) { return run.live || run.journal_complete; }
 
 /// When we first ended something: what follows is our doing. kNever if we did not.

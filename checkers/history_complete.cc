@@ -18,14 +18,16 @@ std::vector<std::string> what_is_missing(const Run& run) {
       missing.push_back(fmt::format("LS901: rank {} has no history", rank.value));
   }
   for (const Process& process : run.processes) {
-    const std::string whose =
-        process.rank ? fmt::format("rank {}", process.rank->value) : fmt::format("process {}", process.pid);
+    const std::string whose = process.rank ? fmt::format("rank {}", process.rank->value)
+                                           : fmt::format("process {}", process.pid);
     if (process.damaged)
-      missing.push_back(fmt::format("LS901: part of the history of {} makes no sense and was left out", whose));
+      missing.push_back(
+          fmt::format("LS901: part of the history of {} makes no sense and was left out", whose));
     else if (!process.closed)
       missing.push_back(fmt::format("LS901: the history of {} has no closing record", whose));
     if (process.dropped > 0)
-      missing.push_back(fmt::format("LS902: {} records of {} were dropped", process.dropped, whose));
+      missing.push_back(
+          fmt::format("LS902: {} records of {} were dropped", process.dropped, whose));
   }
   return missing;
 }

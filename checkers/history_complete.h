@@ -1,4 +1,5 @@
-// Is everything that happened on record? States what is missing (LS901, LS902, LS904) and blames nobody.
+// Is everything that happened on record? States what is missing (LS901, LS902, LS904) and blames
+// nobody.
 #pragma once
 
 #include "harness/verdict/verdict.h"

@@ -37,16 +37,20 @@ bool is_about_data(const Finding& finding) {
 
 /// Within a step a wrong value at an earlier point of it is the source of later ones.
 std::tuple<std::int64_t, std::int32_t> data_place(const Finding& finding) {
-  static const std::map<std::string, std::int32_t> kPlaces{{"LS406", -1}, {"LS402", 1}, {"LS407", 2}, {"LS403", 3},
-                                                           {"LS506", 4},  {"LS501", 5}, {"LS401", 6}, {"LS404", 7}};
+  static const std::map<std::string, std::int32_t> kPlaces{
+      {"LS406", -1}, {"LS402", 1}, {"LS407", 2}, {"LS403", 3},
+      {"LS506", 4},  {"LS501", 5}, {"LS401", 6}, {"LS404", 7}};
   const auto place = kPlaces.find(finding.code);
   const std::int32_t within = place == kPlaces.end() ? 8 : place->second;
   return {within < 0 ? -1 : finding.step.value_or(0), within};
 }
 
-bool is_an_end(const Finding& finding) { return finding.code == "LS101" || finding.code == "LS102"; }
+bool is_an_end(const Finding& finding) {
+  return finding.code == "LS101" || finding.code == "LS102";
+}
 
-/// The ranks that the end is about had already issued the call in which others disagree: the end came after.
+/// The ranks that the end is about had already issued the call in which others disagree: the end
+/// came after.
 bool entered(const Finding& end, const Finding& mismatch) {
   RankSet there = mismatch.affected;
   for (const Rank rank : mismatch.culprits)
@@ -57,14 +61,16 @@ bool entered(const Finding& end, const Finding& mismatch) {
 }
 
 void absorb(Finding& first, Finding& later) {
-  const bool same_call = !first.group.empty() && first.group == later.group && first.seq == later.seq;
+  const bool same_call =
+      !first.group.empty() && first.group == later.group && first.seq == later.seq;
   const bool explains_wait = is_an_end(first) && later.code.rfind("LS3", 0) == 0;
   first.consequences += later.consequences;
   if (same_call || explains_wait) {
     std::vector<std::string> codes = later.also;
     codes.insert(codes.begin(), later.code);
     for (const std::string& code : codes) {
-      if (code != first.code && std::find(first.also.begin(), first.also.end(), code) == first.also.end())
+      if (code != first.code &&
+          std::find(first.also.begin(), first.also.end(), code) == first.also.end())
         first.also.push_back(code);
     }
     if (first.group.empty()) {
@@ -127,8 +133,9 @@ std::vector<Finding> one_per_divergence(std::vector<Finding> findings) {
 }
 
 std::vector<Finding> first_wrong_value(std::vector<Finding> findings) {
-  std::stable_sort(findings.begin(), findings.end(),
-                   [](const Finding& a, const Finding& b) { return data_place(a) < data_place(b); });
+  std::stable_sort(findings.begin(), findings.end(), [](const Finding& a, const Finding& b) {
+    return data_place(a) < data_place(b);
+  });
   for (std::size_t i = 1; i < findings.size(); ++i)
     absorb(findings.front(), findings[i]);
   if (findings.size() > 1)
@@ -160,9 +167,12 @@ Verdict checked(const Checker& checker, const Run& run) {
   try {
     return checker.check(run);
   } catch (const std::exception& error) {
-    return {.name = name, .outcome = Outcome::kUndecided,
+    return {.name = name,
+            .outcome = Outcome::kUndecided,
             .reason = fmt::format("LS903: the checker {} failed: {}", name, error.what()),
-            .examined = {}, .findings = {}, .measures = {}};
+            .examined = {},
+            .findings = {},
+            .measures = {}};
   }
 }
 
@@ -189,8 +199,9 @@ Judgement judge(const Run& run, const Checkers& checkers) {
     return std::any_of(judgement.verdicts.begin(), judgement.verdicts.end(),
                        [&](const Verdict& verdict) { return verdict.outcome == outcome; });
   };
-  const bool wrong = std::any_of(judgement.findings.begin(), judgement.findings.end(),
-                                 [](const Finding& finding) { return finding.severity == Severity::kError; });
+  const bool wrong =
+      std::any_of(judgement.findings.begin(), judgement.findings.end(),
+                  [](const Finding& finding) { return finding.severity == Severity::kError; });
   if (wrong)
     judgement.outcome = Outcome::kFail;
   else if (any(Outcome::kUndecided) || judgement.verdicts.empty())

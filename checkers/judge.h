@@ -1,4 +1,5 @@
-// All checkers over one run, and what remains of their findings: one per divergence, the first one first.
+// All checkers over one run, and what remains of their findings: one per divergence, the first one
+// first.
 #pragma once
 
 #include <memory>
@@ -15,7 +16,8 @@ Checkers all_checkers();
 
 struct Judgement {
   std::vector<Verdict> verdicts{};  ///< As each checker said, with its own findings.
-  std::vector<Finding> findings{};  ///< One per divergence: what follows from it is in `also` or counted.
+  std::vector<Finding>
+      findings{};  ///< One per divergence: what follows from it is in `also` or counted.
   Outcome outcome{Outcome::kUndecided};
 };
 

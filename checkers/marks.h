@@ -1,4 +1,5 @@
-// Did what the case is about really happen? Every mark that the plan expects must be in the history.
+// Did what the case is about really happen? Every mark that the plan expects must be in the
+// history.
 #pragma once
 
 #include "harness/verdict/verdict.h"

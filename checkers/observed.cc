@@ -49,16 +49,18 @@ std::string_view tensor_name(std::string_view name) {
 }
 
 std::vector<Sighting> sightings(const Run& run, const std::vector<std::string_view>& kinds) {
-  std::map<std::tuple<std::int64_t, std::int32_t, std::string, std::string, std::size_t>, Sighting> all;
+  std::map<std::tuple<std::int64_t, std::int32_t, std::string, std::string, std::size_t>, Sighting>
+      all;
   std::map<std::tuple<std::int64_t, std::string, std::string, Rank>, std::size_t> seen;
   for (const Observation& observation : run.observations) {
     if (observation.role != Role::kRank || !observation.rank ||
         std::find(kinds.begin(), kinds.end(), kind_of(observation.name)) == kinds.end())
       continue;
     // Seen again in the same phase (micro-batches): the next occasion.
-    const std::size_t occasion = seen[{observation.step, observation.phase, observation.name, *observation.rank}]++;
-    Sighting& sighting =
-        all[{observation.step, phase_order(observation.phase), observation.phase, observation.name, occasion}];
+    const std::size_t occasion =
+        seen[{observation.step, observation.phase, observation.name, *observation.rank}]++;
+    Sighting& sighting = all[{observation.step, phase_order(observation.phase), observation.phase,
+                              observation.name, occasion}];
     sighting.occasion = occasion;
     sighting.name = observation.name;
     sighting.phase = observation.phase;
@@ -72,7 +74,8 @@ std::vector<Sighting> sightings(const Run& run, const std::vector<std::string_vi
   return ordered;
 }
 
-std::optional<double> largest_difference(const Run& run, const Observation& a, const Observation& b) {
+std::optional<double> largest_difference(const Run& run, const Observation& a,
+                                         const Observation& b) {
   if (!run.tensor || a.shape != b.shape)
     return std::nullopt;
   const Result<Tensor> x = run.tensor(a);

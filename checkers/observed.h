@@ -1,4 +1,5 @@
-// Observed values: which ranks hold the same value of one tensor, and in what order observations were made.
+// Observed values: which ranks hold the same value of one tensor, and in what order observations
+// were made.
 #pragma once
 
 #include <map>
@@ -12,8 +13,9 @@
 
 namespace lockstep::checkers {
 
-/// Position of a phase within its step: "before" (wrapping) < "initial" < "forward_entry/0" < "after_forward/0" < "forward_entry/1" ...
-/// < "after_backward" < "after_step". Unknown phases come last.
+/// Position of a phase within its step: "before" (wrapping) < "initial" < "forward_entry/0" <
+/// "after_forward/0" < "forward_entry/1" ... < "after_backward" < "after_step". Unknown phases come
+/// last.
 std::int32_t phase_order(std::string_view phase);
 
 /// 1 of "forward_entry/1"; 0 if there is none.
@@ -47,6 +49,7 @@ inline bool identical(const Observation& a, const Observation& b) {
 }
 
 /// Largest |a - b|; none if a file cannot be read or shapes differ. Not finite if either is not.
-std::optional<double> largest_difference(const Run& run, const Observation& a, const Observation& b);
+std::optional<double> largest_difference(const Run& run, const Observation& a,
+                                         const Observation& b);
 
 }  // namespace lockstep::checkers

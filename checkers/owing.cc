@@ -18,9 +18,10 @@ RankSet gone_ranks(const Run& run, std::uint64_t cutoff_ns) {
   for (const ProcessEnd& end : run.ends) {
     if (end.role != Role::kRank || !end.rank || end.our_signal || end.at_ns > cutoff_ns)
       continue;
-    const bool replaced = std::any_of(run.starts.begin(), run.starts.end(), [&](const ProcessStart& start) {
-      return start.rank == end.rank && start.pid != end.pid && start.at_ns >= end.at_ns;
-    });
+    const bool replaced =
+        std::any_of(run.starts.begin(), run.starts.end(), [&](const ProcessStart& start) {
+          return start.rank == end.rank && start.pid != end.pid && start.at_ns >= end.at_ns;
+        });
     if (!replaced)
       gone.insert(*end.rank);
   }
@@ -36,7 +37,8 @@ RankSet gone_ranks(const Run& run, std::uint64_t cutoff_ns) {
   return gone;
 }
 
-/// A member that completed what another, vouching member never issued: someone's calls are not all seen.
+/// A member that completed what another, vouching member never issued: someone's calls are not all
+/// seen.
 bool is_partly_seen(const GroupView& group, std::uint64_t cutoff_ns) {
   std::uint64_t fewest = kNever;
   for (const Member& member : group.members) {
@@ -44,7 +46,8 @@ bool is_partly_seen(const GroupView& group, std::uint64_t cutoff_ns) {
       fewest = std::min(fewest, member.issued);
   }
   for (const Member& member : group.members) {
-    for (std::uint64_t seq = std::max(fewest, member.first_seq); fewest != kNever && seq < member.issued; ++seq) {
+    for (std::uint64_t seq = std::max(fewest, member.first_seq);
+         fewest != kNever && seq < member.issued; ++seq) {
       const Collective* call = member.at(seq);
       if (call != nullptr && completion_needs_everyone(*call) && *call->completed_ns <= cutoff_ns)
         return true;
@@ -54,8 +57,8 @@ bool is_partly_seen(const GroupView& group, std::uint64_t cutoff_ns) {
 }
 
 /// How many messages of one kind a member has issued on a channel; none if that is not known.
-std::optional<std::uint64_t> messages(const Member& member, Op op, std::int32_t peer, std::int32_t tag,
-                                      std::uint64_t cutoff_ns) {
+std::optional<std::uint64_t> messages(const Member& member, Op op, std::int32_t peer,
+                                      std::int32_t tag, std::uint64_t cutoff_ns) {
   std::uint64_t count = 0;
   bool any = false;
   for (const Collective& call : member.process->collectives) {
@@ -103,7 +106,8 @@ const GroupView* Situation::group_of(const ProcessState& state, const Collective
   return nullptr;
 }
 
-void Situation::owing_collective(const GroupView& group, const Collective& call, StuckWait& wait) const {
+void Situation::owing_collective(const GroupView& group, const Collective& call,
+                                 StuckWait& wait) const {
   for (const Member& member : group.members) {
     if (!member.vouches || member.rank == wait.rank)
       continue;
@@ -122,7 +126,9 @@ void Situation::owing_message(const GroupView& group, const Member& me, const Co
   if (call.seq == history::kSeqUnknown || !me.vouches)
     return;
   const std::int32_t mine = me.about().my_rank;
-  const auto sent_to_me = [&](const Member& from) { return messages(from, Op::kSend, mine, call.tag, cutoff_ns_); };
+  const auto sent_to_me = [&](const Member& from) {
+    return messages(from, Op::kSend, mine, call.tag, cutoff_ns_);
+  };
   if (call.op == Op::kRecvAny) {  // Owed only if nobody at all can still send.
     std::uint64_t sent = 0;
     std::uint64_t received = messages(me, Op::kRecvAny, 0, call.tag, cutoff_ns_).value_or(0);
@@ -249,7 +255,8 @@ std::vector<std::string> Situation::partly_seen() const {
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     if (partly_seen_[i])
       reasons.push_back(fmt::format(
-          "LS901: a collective of group {} completed that a member is not known to have issued", groups_[i].label()));
+          "LS901: a collective of group {} completed that a member is not known to have issued",
+          groups_[i].label()));
   }
   return reasons;
 }

@@ -1,5 +1,5 @@
-// Who owes what: the members without whose call an operation cannot finish, and the set of processes that can
-// never go on because of it.
+// Who owes what: the members without whose call an operation cannot finish, and the set of
+// processes that can never go on because of it.
 #pragma once
 
 #include <vector>
@@ -24,15 +24,16 @@ class Situation {
  public:
   explicit Situation(const Run& run);
 
-  /// The greatest set of closed processes each of which waits only for what a member of the set, or a process
-  /// that is gone, owes. Empty: no deadlock is proven.
+  /// The greatest set of closed processes each of which waits only for what a member of the set, or
+  /// a process that is gone, owes. Empty: no deadlock is proven.
   [[nodiscard]] RankSet stuck() const;
   /// What the ranks of `stuck` wait for, with those who owe it (members of `stuck` or gone).
   [[nodiscard]] std::vector<StuckWait> waits_of(const RankSet& stuck) const;
 
   /// Who owes `call`, as far as their history vouches for it.
   [[nodiscard]] StuckWait owing(const ProcessState& waiter, const Collective& call) const;
-  /// A collective completed that a member never issued: absence proves nothing in this group (LS901).
+  /// A collective completed that a member never issued: absence proves nothing in this group
+  /// (LS901).
   [[nodiscard]] std::vector<std::string> partly_seen() const;
 
   [[nodiscard]] const std::vector<ProcessState>& states() const { return states_; }
@@ -44,7 +45,8 @@ class Situation {
 
  private:
   void owing_collective(const GroupView& group, const Collective& call, StuckWait& wait) const;
-  void owing_message(const GroupView& group, const Member& me, const Collective& call, StuckWait& wait) const;
+  void owing_message(const GroupView& group, const Member& me, const Collective& call,
+                     StuckWait& wait) const;
   [[nodiscard]] bool can_go_on(const ProcessState& state, const RankSet& stuck) const;
 
   const Run& run_;

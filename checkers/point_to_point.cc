@@ -32,7 +32,8 @@ std::optional<Finding> unmatched_pair(const GroupView& group, std::uint64_t& com
         return std::nullopt;  // It may have taken any message: numbers say nothing any more.
     }
   }
-  for (const auto& [key, receive] : receives) {
+  for (const auto& [key, at_receiver] : receives) {
+    const At& receive = at_receiver;
     const auto send = sends.find(key);
     if (send == sends.end())
       continue;
@@ -57,13 +58,15 @@ std::optional<Finding> unmatched_pair(const GroupView& group, std::uint64_t& com
       finding.affected.insert(at.member->rank);
       if (auto site = site_of(*at.member->process, *at.call, "peer"))
         finding.sites.push_back(*site);
-      finding.evidence.push_back(fmt::format("rank {}: {}", at.member->rank.value, describe(*at.call)));
+      finding.evidence.push_back(
+          fmt::format("rank {}: {}", at.member->rank.value, describe(*at.call)));
     }
-    finding.headline = fmt::format("rank {} sends {} {} to rank {}, which receives {} {} (tag {}, message {})",
-                                   send->second.member->rank.value, extent(*send->second.call),
-                                   history::name_of(send->second.call->dtype), receive.member->rank.value,
-                                   extent(*receive.call), history::name_of(receive.call->dtype),
-                                   std::get<2>(key), std::get<3>(key));
+    finding.headline =
+        fmt::format("rank {} sends {} {} to rank {}, which receives {} {} (tag {}, message {})",
+                    send->second.member->rank.value, extent(*send->second.call),
+                    history::name_of(send->second.call->dtype), receive.member->rank.value,
+                    extent(*receive.call), history::name_of(receive.call->dtype), std::get<2>(key),
+                    std::get<3>(key));
     return finding;
   }
   return std::nullopt;

@@ -18,10 +18,21 @@ namespace {
 constexpr std::size_t kTextMax = 200;
 
 std::string signal_name(std::int32_t signal) {
-  constexpr std::array<std::pair<std::int32_t, std::string_view>, 14> kNames{{
-      {SIGHUP, "SIGHUP"}, {SIGINT, "SIGINT"}, {SIGQUIT, "SIGQUIT"}, {SIGILL, "SIGILL"}, {SIGTRAP, "SIGTRAP"},
-      {SIGABRT, "SIGABRT"}, {SIGBUS, "SIGBUS"}, {SIGFPE, "SIGFPE"}, {SIGKILL, "SIGKILL"}, {SIGUSR1, "SIGUSR1"},
-      {SIGSEGV, "SIGSEGV"}, {SIGUSR2, "SIGUSR2"}, {SIGPIPE, "SIGPIPE"}, {SIGTERM, "SIGTERM"}}};
+  constexpr std::array<std::pair<std::int32_t, std::string_view>, 14> kNames{
+      {{SIGHUP, "SIGHUP"},
+       {SIGINT, "SIGINT"},
+       {SIGQUIT, "SIGQUIT"},
+       {SIGILL, "SIGILL"},
+       {SIGTRAP, "SIGTRAP"},
+       {SIGABRT, "SIGABRT"},
+       {SIGBUS, "SIGBUS"},
+       {SIGFPE, "SIGFPE"},
+       {SIGKILL, "SIGKILL"},
+       {SIGUSR1, "SIGUSR1"},
+       {SIGSEGV, "SIGSEGV"},
+       {SIGUSR2, "SIGUSR2"},
+       {SIGPIPE, "SIGPIPE"},
+       {SIGTERM, "SIGTERM"}}};
   for (const auto& [number, text] : kNames) {
     if (number == signal)
       return std::string(text);
@@ -31,13 +42,18 @@ std::string signal_name(std::int32_t signal) {
 
 /// What a rank says when another one is gone or silent.
 bool speaks_of_a_peer(std::string_view text) {
-  constexpr std::array kTexts{
-      std::string_view{"Connection closed by peer"}, std::string_view{"Connection reset by peer"},
-      std::string_view{"Connection refused"},        std::string_view{"Broken pipe"},
-      std::string_view{"gloo/transport"},            std::string_view{"Application timeout caused pair closure"},
-      std::string_view{"Timed out waiting"},         std::string_view{"Socket Timeout"},
-      std::string_view{"ncclRemoteError"},           std::string_view{"NCCL communicator was aborted"},
-      std::string_view{"Broken pipe"},               std::string_view{"recvValue failed"}};
+  constexpr std::array kTexts{std::string_view{"Connection closed by peer"},
+                              std::string_view{"Connection reset by peer"},
+                              std::string_view{"Connection refused"},
+                              std::string_view{"Broken pipe"},
+                              std::string_view{"gloo/transport"},
+                              std::string_view{"Application timeout caused pair closure"},
+                              std::string_view{"Timed out waiting"},
+                              std::string_view{"Socket Timeout"},
+                              std::string_view{"ncclRemoteError"},
+                              std::string_view{"NCCL communicator was aborted"},
+                              std::string_view{"Broken pipe"},
+                              std::string_view{"recvValue failed"}};
   return std::any_of(kTexts.begin(), kTexts.end(),
                      [&](std::string_view t) { return text.find(t) != std::string_view::npos; });
 }
@@ -81,9 +97,12 @@ std::vector<Failure> failures_of(const Run& run) {
   for (const Request& request : run.requests) {
     if (request.role != Role::kRank || !request.rank || request.outcome != "failed")
       continue;
-    Failure failure{*request.rank, request.answered_ns.value_or(request.at_ns),
-                    fmt::format("raised: {}", first_line(request.text)), request.text,
-                    speaks_of_a_peer(request.text), false,
+    Failure failure{*request.rank,
+                    request.answered_ns.value_or(request.at_ns),
+                    fmt::format("raised: {}", first_line(request.text)),
+                    request.text,
+                    speaks_of_a_peer(request.text),
+                    false,
                     site_of(*request.rank, request.raised_at.frames, "raised")};
     add(std::move(failure));
   }
@@ -94,21 +113,27 @@ std::vector<Failure> failures_of(const Run& run) {
     if (!signalled && end.exit_status.value_or(0) == 0)
       continue;
     const bool hit = signalled && *end.signal != SIGABRT && *end.signal != SIGPIPE;
-    Failure failure{*end.rank, end.at_ns,
+    Failure failure{*end.rank,
+                    end.at_ns,
                     signalled ? fmt::format("was killed by {}", signal_name(*end.signal))
                               : fmt::format("exited with status {}", *end.exit_status),
-                    "", !hit && had_failed_collective(run, *end.rank), signalled && *end.signal == SIGABRT,
+                    "",
+                    !hit && had_failed_collective(run, *end.rank),
+                    signalled && *end.signal == SIGABRT,
                     std::nullopt};
     add(std::move(failure));
   }
-  // Whoever failed for a reason of its own comes before whoever may only have noticed; then by time.
+  // Whoever failed for a reason of its own comes before whoever may only have noticed; then by
+  // time.
   std::stable_sort(failures.begin(), failures.end(), [](const Failure& a, const Failure& b) {
-    return std::tuple(a.after_a_peer, a.aborted, a.at_ns) < std::tuple(b.after_a_peer, b.aborted, b.at_ns);
+    return std::tuple(a.after_a_peer, a.aborted, a.at_ns) <
+           std::tuple(b.after_a_peer, b.aborted, b.at_ns);
   });
   return failures;
 }
 
-/// Others were in, or beyond, a collective that this rank never issued, and came to a bad or a forced end.
+/// Others were in, or beyond, a collective that this rank never issued, and came to a bad or a
+/// forced end.
 bool was_needed(const Run& run, const std::vector<GroupView>& groups, Rank rank) {
   for (const GroupView& group : groups) {
     const Member* left = group.member(rank);
@@ -120,9 +145,11 @@ bool was_needed(const Run& run, const std::vector<GroupView>& groups, Rank rank)
       const Collective* call = member.at(left->issued);
       if (call == nullptr || (call->completed_ns && !call->failed))
         continue;
-      const bool ended_badly = std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
-        return end.rank == member.rank && (end.our_signal || end.signal || end.exit_status.value_or(0) != 0);
-      });
+      const bool ended_badly =
+          std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
+            return end.rank == member.rank &&
+                   (end.our_signal || end.signal || end.exit_status.value_or(0) != 0);
+          });
       if (call->failed || ended_badly)
         return true;
     }
@@ -134,7 +161,8 @@ bool was_needed(const Run& run, const std::vector<GroupView>& groups, Rank rank)
 std::vector<const ProcessEnd*> early_leavers(const Run& run, const std::vector<GroupView>& groups) {
   std::vector<const ProcessEnd*> leavers;
   for (const ProcessEnd& end : run.ends) {
-    if (end.role != Role::kRank || !end.rank || end.our_signal || end.signal || end.exit_status.value_or(1) != 0)
+    if (end.role != Role::kRank || !end.rank || end.our_signal || end.signal ||
+        end.exit_status.value_or(1) != 0)
       continue;
     bool conversation = false;
     bool asked = false;
@@ -163,8 +191,8 @@ Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
       alike.insert(failure.rank);
   }
   const RankSet everyone = ranks_of(run);
-  const bool blamable = !first.after_a_peer && alike.size() < everyone.size() && journal_is_whole(run) &&
-                        (whole || failures.size() == 1);
+  const bool blamable = !first.after_a_peer && alike.size() < everyone.size() &&
+                        journal_is_whole(run) && (whole || failures.size() == 1);
   if (blamable || (everyone.size() == 1 && journal_is_whole(run))) {
     finding.culprits = alike;
     finding.confidence = Confidence::kCertain;
@@ -182,15 +210,18 @@ Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
     if (!alike.contains(failure.rank)) {
       ++finding.consequences;
       if (finding.evidence.size() < 8)
-        finding.evidence.push_back(fmt::format("rank {} {} after it", failure.rank.value, failure.what));
+        finding.evidence.push_back(
+            fmt::format("rank {} {} after it", failure.rank.value, failure.what));
     }
   }
   if (first.after_a_peer)
-    finding.evidence.emplace_back("it says that another rank was gone or silent; none was seen to end before");
+    finding.evidence.emplace_back(
+        "it says that another rank was gone or silent; none was seen to end before");
   return finding;
 }
 
-Finding left(const Run& run, const std::vector<const ProcessEnd*>& leavers, std::size_t consequences, bool whole) {
+Finding left(const Run& run, const std::vector<const ProcessEnd*>& leavers,
+             std::size_t consequences, bool whole) {
   const Rank rank = *leavers.front()->rank;
   Finding finding;
   finding.code = "LS102";
@@ -210,7 +241,8 @@ Finding left(const Run& run, const std::vector<const ProcessEnd*>& leavers, std:
       finding.sites.push_back(*site);
     last = fmt::format("after {} #{}{}", history::name_of(call.op), call.seq, at_site(site));
   }
-  finding.headline = fmt::format("rank {} exited with status 0 while others still need it", rank.value);
+  finding.headline =
+      fmt::format("rank {} exited with status 0 while others still need it", rank.value);
   finding.evidence.push_back(fmt::format("rank {} left {}", rank.value, last));
   for (const Request& request : run.requests) {
     if (request.role == Role::kRank && request.rank == rank && !request.answered_ns)
@@ -231,9 +263,10 @@ std::string host_trouble(const Run& run) {
   for (const ProcessEnd& end : run.ends) {
     const bool of_ours = end.role == Role::kReference || end.role == Role::kWarmParent;
     if (of_ours && !end.our_signal && (end.signal || end.exit_status.value_or(0) != 0))
-      return fmt::format("LS904: the {} ended by itself ({})",
-                         end.role == Role::kReference ? "reference host" : "warm parent",
-                         end.signal ? signal_name(*end.signal) : fmt::format("status {}", *end.exit_status));
+      return fmt::format(
+          "LS904: the {} ended by itself ({})",
+          end.role == Role::kReference ? "reference host" : "warm parent",
+          end.signal ? signal_name(*end.signal) : fmt::format("status {}", *end.exit_status));
   }
   return "";
 }

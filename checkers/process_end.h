@@ -1,5 +1,6 @@
-// How did the ranks end? LS101: one died first (signal, status, exception). LS102: one left while the others
-// still needed it. What follows from the first end is counted, and signals of our own never count.
+// How did the ranks end? LS101: one died first (signal, status, exception). LS102: one left while
+// the others still needed it. What follows from the first end is counted, and signals of our own
+// never count.
 #pragma once
 
 #include "harness/verdict/verdict.h"

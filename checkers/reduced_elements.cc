@@ -21,11 +21,13 @@ struct Window {
 Window window_of(const Run& run, Rank rank, std::int64_t step) {
   Window window;
   for (const Observation& seen : run.observations) {
-    if (seen.role == Role::kRank && seen.rank == rank && seen.step == step && kind_of(seen.name) == "grad")
+    if (seen.role == Role::kRank && seen.rank == rank && seen.step == step &&
+        kind_of(seen.name) == "grad")
       window.end_ns = std::min(window.end_ns, seen.at_ns);
   }
   for (const Observation& seen : run.observations) {
-    const bool earlier = seen.step < step || is_phase(seen.phase, "before") || is_phase(seen.phase, "initial");
+    const bool earlier =
+        seen.step < step || is_phase(seen.phase, "before") || is_phase(seen.phase, "initial");
     if (seen.role == Role::kRank && seen.rank == rank && earlier && seen.at_ns < window.end_ns)
       window.begin_ns = std::max(window.begin_ns, seen.at_ns);
   }
@@ -47,8 +49,10 @@ Reduced reduced_elements(const Run& run, std::int64_t step) {
       return {};
     std::uint64_t elements = 0;
     for (const Collective& call : process->collectives) {
-      const bool reduces = call.op == history::Op::kAllReduce || call.op == history::Op::kAllReduceCoalesced;
-      if (reduces && is_floating(call.dtype) && call.issued_ns > window.begin_ns && call.issued_ns < window.end_ns)
+      const bool reduces =
+          call.op == history::Op::kAllReduce || call.op == history::Op::kAllReduceCoalesced;
+      if (reduces && is_floating(call.dtype) && call.issued_ns > window.begin_ns &&
+          call.issued_ns < window.end_ns)
         elements += call.numel_in;
     }
     if (!first && elements != reduced.elements)
@@ -67,7 +71,8 @@ std::uint64_t elements_of(const Plan& plan) {
   return total;
 }
 
-bool lacks_exactly(const Plan& plan, const Reduced& reduced, const std::set<std::string>& gradients) {
+bool lacks_exactly(const Plan& plan, const Reduced& reduced,
+                   const std::set<std::string>& gradients) {
   std::uint64_t lacking = 0;
   std::size_t found = 0;
   for (const auto& [name, numel] : plan.parameters) {

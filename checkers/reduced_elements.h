@@ -14,12 +14,14 @@ struct Reduced {
   bool known{};              ///< Every rank's history of the step is there.
 };
 
-/// Counts what each rank issued between the last observation of an earlier step and the first gradient of this.
+/// Counts what each rank issued between the last observation of an earlier step and the first
+/// gradient of this.
 Reduced reduced_elements(const Run& run, std::int64_t step);
 
 std::uint64_t elements_of(const Plan& plan);
 
 /// The elements reduced are the model's without exactly these gradients ("grad/NAME").
-bool lacks_exactly(const Plan& plan, const Reduced& reduced, const std::set<std::string>& gradients);
+bool lacks_exactly(const Plan& plan, const Reduced& reduced,
+                   const std::set<std::string>& gradients);
 
 }  // namespace lockstep::checkers

@@ -38,13 +38,14 @@ std::optional<Rule> rule_of(const Sighting& sighting, const std::string& buffers
     return std::nullopt;
   if (initial && buffers == "rank0")
     return Rule{"LS406", true};
-  if (is_phase(sighting.phase, "forward_entry") && (buffers == "rank0" || buffers == "synchronised"))
+  if (is_phase(sighting.phase, "forward_entry") &&
+      (buffers == "rank0" || buffers == "synchronised"))
     return Rule{"LS402", buffers == "rank0"};
   return std::nullopt;
 }
 
-/// What rank 0 held just before: nothing of its own may change in between, so at the next sighting it still
-/// holds it, unless somebody else's value was written over it.
+/// What rank 0 held just before: nothing of its own may change in between, so at the next sighting
+/// it still holds it, unless somebody else's value was written over it.
 class Sources {
  public:
   explicit Sources(const std::vector<Sighting>& all) {
@@ -56,7 +57,8 @@ class Sources {
     }
   }
 
-  /// Null where it was not observed, or where the step has micro-batches whose forwards lie in between.
+  /// Null where it was not observed, or where the step has micro-batches whose forwards lie in
+  /// between.
   [[nodiscard]] const Observation* before(const Sighting& sighting) const {
     if (repeated_.count({sighting.step, sighting.name}) > 0)
       return nullptr;
@@ -73,7 +75,8 @@ class Sources {
   }
 
  private:
-  [[nodiscard]] const Observation* rank_0(std::int64_t step, const std::string& phase, const std::string& name) const {
+  [[nodiscard]] const Observation* rank_0(std::int64_t step, const std::string& phase,
+                                          const std::string& name) const {
     const auto place = by_place_.find({step, phase, name});
     if (place == by_place_.end())
       return nullptr;
@@ -102,7 +105,8 @@ Comparison compare(const Sighting& sighting, const Rule& rule, const Sources& so
       return result;
     }
     result.expected = rank_0->second;
-    if (const Observation* before = sources.before(sighting); before != nullptr && !identical(*before, *rank_0->second)) {
+    if (const Observation* before = sources.before(sighting);
+        before != nullptr && !identical(*before, *rank_0->second)) {
       result.expected = before;
       result.overwritten = true;
     }
@@ -137,8 +141,9 @@ class Collector {
       findings_.push_back(start(sighting, rule));
       finding = &findings_.back();
       if (rule.rank_0_decides && comparison.overwritten)
-        finding->evidence.push_back(fmt::format(
-            "rank 0 itself entered with another value of {} than it had before", tensor_name(sighting.name)));
+        finding->evidence.push_back(
+            fmt::format("rank 0 itself entered with another value of {} than it had before",
+                        tensor_name(sighting.name)));
     } else if (finding->step != sighting.step || place_.at(rule.code) != sighting.phase) {
       ++finding->consequences;
       return;
@@ -148,13 +153,16 @@ class Collector {
       finding->names.push_back(name);
     for (const Rank rank : comparison.differ)
       differ_[rule.code].insert(rank);
-    const auto difference =
-        largest_difference(run_, *comparison.expected, *sighting.by_rank.at(*comparison.differ.begin()));
+    const auto difference = largest_difference(run_, *comparison.expected,
+                                               *sighting.by_rank.at(*comparison.differ.begin()));
     if (finding->evidence.size() < kNamesMax)
-      finding->evidence.push_back(fmt::format(
-          "{}: {} differ{} from {}{}", name, words(comparison.differ), comparison.differ.size() == 1 ? "s" : "",
-          rule.rank_0_decides ? "rank 0's" : "the other ranks",
-          difference ? fmt::format(", by up to {:.6g} on rank {}", *difference, comparison.differ.begin()->value) : ""));
+      finding->evidence.push_back(
+          fmt::format("{}: {} differ{} from {}{}", name, words(comparison.differ),
+                      comparison.differ.size() == 1 ? "s" : "",
+                      rule.rank_0_decides ? "rank 0's" : "the other ranks",
+                      difference ? fmt::format(", by up to {:.6g} on rank {}", *difference,
+                                               comparison.differ.begin()->value)
+                                 : ""));
   }
 
   std::vector<Finding> finish() {
@@ -171,8 +179,9 @@ class Collector {
         finding.affected = differ;
       }
       const std::string which =
-          finding.names.size() == 1 ? finding.names.front()
-                                    : fmt::format("{} and {} more", finding.names.front(), finding.names.size() - 1);
+          finding.names.size() == 1
+              ? finding.names.front()
+              : fmt::format("{} and {} more", finding.names.front(), finding.names.size() - 1);
       finding.headline = fmt::format("{} {} on {}", which, what_[finding.code], words(differ));
     }
     return std::move(findings_);
@@ -198,7 +207,8 @@ class Collector {
     if (rule.code == "LS406")
       what_[rule.code] = "is not rank 0's right after wrapping";
     else if (rule.code == "LS402")
-      what_[rule.code] = fmt::format("is not {} {}", rule.rank_0_decides ? "rank 0's" : "the same on all ranks", when);
+      what_[rule.code] = fmt::format(
+          "is not {} {}", rule.rank_0_decides ? "rank 0's" : "the same on all ranks", when);
     else
       what_[rule.code] = fmt::format("differs {}", when);
     return finding;
@@ -225,9 +235,10 @@ Verdict ReplicaEquality::check(const Run& run) const {
     if (!rule)
       continue;
     ++compared;
-    if (sighting.occasion > 0 && !(run.journal_complete && sighting.complete(run.plan.world_size))) {
-      undecided = fmt::format("which occasions of {} in step {} belong together is not known", sighting.name,
-                              sighting.step);
+    if (sighting.occasion > 0 &&
+        !(run.journal_complete && sighting.complete(run.plan.world_size))) {
+      undecided = fmt::format("which occasions of {} in step {} belong together is not known",
+                              sighting.name, sighting.step);
       continue;
     }
     const Comparison comparison = compare(sighting, *rule, sources);
@@ -235,8 +246,8 @@ Verdict ReplicaEquality::check(const Run& run) const {
     if (!comparison.differ.empty())
       collector.add(sighting, *rule, comparison);
     if (undecided.empty() && (comparison.undecided || !complete))
-      undecided = fmt::format("{} at {} of step {} was not observed on every rank", sighting.name, sighting.phase,
-                              sighting.step);
+      undecided = fmt::format("{} at {} of step {} was not observed on every rank", sighting.name,
+                              sighting.phase, sighting.step);
   }
   verdict.examined["tensors"] = compared;
   verdict.findings = collector.finish();
@@ -244,7 +255,8 @@ Verdict ReplicaEquality::check(const Run& run) const {
     verdict.outcome = Outcome::kFail;
   } else if (compared == 0) {
     verdict.outcome = all.empty() ? Outcome::kUndecided : Outcome::kSkipped;
-    verdict.reason = all.empty() ? "no value was observed" : "the declared contract lets every observed value differ";
+    verdict.reason = all.empty() ? "no value was observed"
+                                 : "the declared contract lets every observed value differ";
   } else if (!undecided.empty()) {
     verdict.reason = undecided;
   } else {

@@ -1,5 +1,5 @@
-// Do replicas hold the same values where they must? LS401 parameters, LS402 buffers at entry of forward, LS404
-// optimizer state, LS406 values right after wrapping. Compared exactly, by name.
+// Do replicas hold the same values where they must? LS401 parameters, LS402 buffers at entry of
+// forward, LS404 optimizer state, LS406 values right after wrapping. Compared exactly, by name.
 #pragma once
 
 #include "harness/verdict/verdict.h"

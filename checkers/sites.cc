@@ -16,13 +16,15 @@ std::string_view basename_of(std::string_view path) {
 }
 
 bool is_library(std::string_view module) {
-  constexpr std::array kPrefixes{
-      std::string_view{"libtorch"}, std::string_view{"libc10"},   std::string_view{"libc.so"},
-      std::string_view{"libc-"},    std::string_view{"libstdc++"}, std::string_view{"libc++"},
-      std::string_view{"libgcc"},   std::string_view{"libpthread"}, std::string_view{"ld-linux"},
-      std::string_view{"libm.so"},  std::string_view{"libgloo"},  std::string_view{"libnccl"},
-      std::string_view{"libcuda"},  std::string_view{"libpython"}, std::string_view{"libgomp"},
-      std::string_view{"linux-vdso"}, std::string_view{"liblockstep_tap"}};
+  constexpr std::array kPrefixes{std::string_view{"libtorch"},       std::string_view{"libc10"},
+                                 std::string_view{"libc.so"},        std::string_view{"libc-"},
+                                 std::string_view{"libstdc++"},      std::string_view{"libc++"},
+                                 std::string_view{"libgcc"},         std::string_view{"libpthread"},
+                                 std::string_view{"ld-linux"},       std::string_view{"libm.so"},
+                                 std::string_view{"libgloo"},        std::string_view{"libnccl"},
+                                 std::string_view{"libcuda"},        std::string_view{"libpython"},
+                                 std::string_view{"libgomp"},        std::string_view{"linux-vdso"},
+                                 std::string_view{"liblockstep_tap"}};
   const std::string_view name = basename_of(module);
   for (const std::string_view prefix : kPrefixes) {
     if (name.substr(0, prefix.size()) == prefix)
@@ -46,12 +48,16 @@ bool is_library_source(std::string_view path) {
 }
 
 bool is_library_function(std::string_view function) {
-  constexpr std::array kPrefixes{
-      std::string_view{"lockstep::tap::"}, std::string_view{"lockstep::history::"},
-      std::string_view{"c10::"},           std::string_view{"c10d::"},
-      std::string_view{"at::"},            std::string_view{"torch::"},
-      std::string_view{"std::"},           std::string_view{"__gnu_cxx::"},
-      std::string_view{"_start"},          std::string_view{"__libc_start"}};
+  constexpr std::array kPrefixes{std::string_view{"lockstep::tap::"},
+                                 std::string_view{"lockstep::history::"},
+                                 std::string_view{"c10::"},
+                                 std::string_view{"c10d::"},
+                                 std::string_view{"at::"},
+                                 std::string_view{"torch::"},
+                                 std::string_view{"std::"},
+                                 std::string_view{"__gnu_cxx::"},
+                                 std::string_view{"_start"},
+                                 std::string_view{"__libc_start"}};
   for (const std::string_view prefix : kPrefixes) {
     if (function.substr(0, prefix.size()) == prefix)
       return true;
@@ -80,8 +86,8 @@ std::uint64_t site_key(const Process& process, std::uint32_t site) {
 }
 
 bool is_user_frame(const Frame& frame) {
-  return !is_library(frame.module) && !is_library_source(frame.module) && !is_library_source(frame.file) &&
-         !is_library_function(frame.function);
+  return !is_library(frame.module) && !is_library_source(frame.module) &&
+         !is_library_source(frame.file) && !is_library_function(frame.function);
 }
 
 const Frame* user_frame(const std::vector<Frame>& frames) {
@@ -92,14 +98,16 @@ const Frame* user_frame(const std::vector<Frame>& frames) {
   return nullptr;
 }
 
-std::optional<SiteRef> site_of(Rank rank, const std::vector<Frame>& frames, const std::string& role) {
+std::optional<SiteRef> site_of(Rank rank, const std::vector<Frame>& frames,
+                               const std::string& role) {
   const Frame* frame = user_frame(frames);
   if (frame == nullptr)
     return std::nullopt;
   return SiteRef{rank, role, frame->file, frame->line, frame->function};
 }
 
-std::optional<SiteRef> site_of(const Process& process, const Collective& call, const std::string& role) {
+std::optional<SiteRef> site_of(const Process& process, const Collective& call,
+                               const std::string& role) {
   if (call.site == 0 || call.site >= process.sites.size() || !process.rank)
     return std::nullopt;
   return site_of(*process.rank, process.sites[call.site].frames, role);

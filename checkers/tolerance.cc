@@ -34,12 +34,15 @@ Distance by_rows(const Tensor& x, const Tensor& reference) {
   Distance worst{0, 0, 1e-10};
   const std::size_t count = reference.values.size();
   const bool matrix = reference.shape.size() >= 2 && reference.shape.front() > 0;
-  const std::size_t row = matrix ? count / static_cast<std::size_t>(reference.shape.front()) : count;
+  const std::size_t row =
+      matrix ? count / static_cast<std::size_t>(reference.shape.front()) : count;
   for (std::size_t begin = 0; begin < count; begin += std::max<std::size_t>(row, 1)) {
     const std::size_t end = std::min(count, begin + std::max<std::size_t>(row, 1));
     double largest = 0;
     for (std::size_t i = begin; i < end; ++i)
-      largest = std::isfinite(reference.values[i]) ? std::max(largest, std::abs(reference.values[i])) : largest;
+      largest = std::isfinite(reference.values[i])
+                    ? std::max(largest, std::abs(reference.values[i]))
+                    : largest;
     const double tolerance = 1e-10 * (largest + 1);
     for (std::size_t i = begin; i < end; ++i) {
       const double error = difference(x.values[i], reference.values[i]);
@@ -65,7 +68,8 @@ Norms norms_of_difference(const Tensor& a, const Tensor& b) {
   return norms;
 }
 
-Distance by_norms(const Tensor& x, const Tensor& x64, const std::vector<Tensor>& x1, const std::string& dtype) {
+Distance by_norms(const Tensor& x, const Tensor& x64, const std::vector<Tensor>& x1,
+                  const std::string& dtype) {
   Tensor zero = x64;
   std::fill(zero.values.begin(), zero.values.end(), 0.0);
   const Norms size = norms_of_difference(x64, zero);
@@ -79,7 +83,8 @@ Distance by_norms(const Tensor& x, const Tensor& x64, const std::vector<Tensor>&
   }
   const Norms error = norms_of_difference(x, x64);
   const Distance whole{ratio_of(error.l2, 3 * spread.l2), error.l2, 3 * spread.l2};
-  const Distance element{ratio_of(error.largest, 16 * spread.largest), error.largest, 16 * spread.largest};
+  const Distance element{ratio_of(error.largest, 16 * spread.largest), error.largest,
+                         16 * spread.largest};
   return element.ratio > whole.ratio ? element : whole;
 }
 
@@ -104,7 +109,8 @@ std::string name_of(NumberRule rule) {
   return "exact";
 }
 
-Distance distance(NumberRule rule, const Tensor& x, const Tensor& reference, const std::vector<Tensor>& x1) {
+Distance distance(NumberRule rule, const Tensor& x, const Tensor& reference,
+                  const std::vector<Tensor>& x1) {
   if (x.values.size() != reference.values.size() || x.shape != reference.shape)
     return {kInfinity, kInfinity, 0};
   if (rule == NumberRule::kDouble)

@@ -11,7 +11,8 @@ namespace lockstep::checkers {
 
 enum class NumberRule : std::uint8_t { kExact, kDouble, kPrecision };
 
-/// "exact" if the plan says so; else by the type that was observed: F64 is "double", smaller ones "precision".
+/// "exact" if the plan says so; else by the type that was observed: F64 is "double", smaller ones
+/// "precision".
 NumberRule number_rule(const Plan& plan, const std::string& dtype);
 std::string name_of(NumberRule rule);
 
@@ -23,8 +24,10 @@ struct Distance {
 };
 
 /// exact:     every element equal.
-/// double:    |x - ref| <= 1e-10 (max|ref| of its row + 1). A row is what the first dimension counts; a vector is one.
-/// precision: ||x - ref|| <= 3 max(||x1 - ref||, u ||ref||), and the largest element within 16 times the same.
-Distance distance(NumberRule rule, const Tensor& x, const Tensor& reference, const std::vector<Tensor>& x1);
+/// double:    |x - ref| <= 1e-10 (max|ref| of its row + 1). A row is what the first dimension
+/// counts; a vector is one. precision: ||x - ref|| <= 3 max(||x1 - ref||, u ||ref||), and the
+/// largest element within 16 times the same.
+Distance distance(NumberRule rule, const Tensor& x, const Tensor& reference,
+                  const std::vector<Tensor>& x1);
 
 }  // namespace lockstep::checkers

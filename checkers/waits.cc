@@ -9,11 +9,15 @@
 namespace lockstep::checkers {
 namespace {
 
-constexpr std::uint64_t kStillNs = 200'000'000;  // Two samples at least this far apart prove stillness.
+constexpr std::uint64_t kStillNs =
+    200'000'000;  // Two samples at least this far apart prove stillness.
 
-bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+bool has(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
 
-/// The two samples that show whether the process moves: the last one, and the last one long enough before it.
+/// The two samples that show whether the process moves: the last one, and the last one long enough
+/// before it.
 struct SamplePair {
   const StateSample* first{};
   const StateSample* second{};
@@ -22,7 +26,8 @@ struct SamplePair {
 SamplePair last_pair(const Run& run, const Process& process, std::uint64_t cutoff_ns) {
   SamplePair pair;
   const auto ours = [&](const StateSample& s) {
-    return s.pid == process.pid && s.rank == process.rank && s.at_ns <= cutoff_ns && s.at_ns >= process.opened_ns;
+    return s.pid == process.pid && s.rank == process.rank && s.at_ns <= cutoff_ns &&
+           s.at_ns >= process.opened_ns;
   };
   for (const StateSample& sample : run.states) {
     if (ours(sample) && (pair.second == nullptr || sample.at_ns >= pair.second->at_ns))
@@ -67,12 +72,13 @@ std::uint64_t last_event_ns(const Process& process, std::uint64_t cutoff_ns) {
   return last;
 }
 
-const StackSample* last_stack(const Run& run, const Process& process, std::int32_t tid, std::uint64_t since_ns,
-                              std::uint64_t cutoff_ns) {
+const StackSample* last_stack(const Run& run, const Process& process, std::int32_t tid,
+                              std::uint64_t since_ns, std::uint64_t cutoff_ns) {
   const StackSample* last = nullptr;
   for (const StackSample& stack : run.stacks) {
-    if (stack.pid == process.pid && stack.rank == process.rank && stack.tid == tid && stack.at_ns >= since_ns &&
-        stack.at_ns <= cutoff_ns && (last == nullptr || stack.at_ns >= last->at_ns))
+    if (stack.pid == process.pid && stack.rank == process.rank && stack.tid == tid &&
+        stack.at_ns >= since_ns && stack.at_ns <= cutoff_ns &&
+        (last == nullptr || stack.at_ns >= last->at_ns))
       last = &stack;
   }
   return last;
@@ -86,15 +92,19 @@ bool runs_python(const Run& run, const Process& process) {
       return true;
   }
   return std::any_of(run.stacks.begin(), run.stacks.end(), [&](const StackSample& stack) {
-    return stack.pid == process.pid && std::any_of(stack.frames.begin(), stack.frames.end(), is_python);
+    return stack.pid == process.pid &&
+           std::any_of(stack.frames.begin(), stack.frames.end(), is_python);
   });
 }
 
 /// Threads of libraries that run Python and never issue a collective.
 bool is_known_helper(const StackSample& stack) {
-  constexpr std::array kHelpers{
-      std::string_view{"_pin_memory_loop"}, std::string_view{"QueueFeederThread"}, std::string_view{"_feed"},
-      std::string_view{"TMonitor"}, std::string_view{"QueueListener"}, std::string_view{"_monitor"}};
+  constexpr std::array kHelpers{std::string_view{"_pin_memory_loop"},
+                                std::string_view{"QueueFeederThread"},
+                                std::string_view{"_feed"},
+                                std::string_view{"TMonitor"},
+                                std::string_view{"QueueListener"},
+                                std::string_view{"_monitor"}};
   return std::any_of(stack.frames.begin(), stack.frames.end(), [&](const Frame& frame) {
     return std::any_of(kHelpers.begin(), kHelpers.end(),
                        [&](std::string_view helper) { return has(frame.function, helper); });
@@ -112,15 +122,15 @@ bool in_untimed_lock(const StackSample& stack) {
   for (const Frame& frame : stack.frames) {
     if (is_timed(frame.function))
       return false;
-    waits |= has(frame.function, "cond_wait") || has(frame.function, "sem_wait") || has(frame.function, "mutex_lock") ||
-             has(frame.function, "pthread_join");
+    waits |= has(frame.function, "cond_wait") || has(frame.function, "sem_wait") ||
+             has(frame.function, "mutex_lock") || has(frame.function, "pthread_join");
   }
   return waits;
 }
 
 /// A thread that never issued a collective: can it be the one that ends the wait?
-std::string may_act(const Run& run, const Process& process, const SamplePair& pair, const ThreadState& thread,
-                    bool python, std::uint64_t cutoff_ns) {
+std::string may_act(const Run& run, const Process& process, const SamplePair& pair,
+                    const ThreadState& thread, bool python, std::uint64_t cutoff_ns) {
   const ThreadState* before = thread_in(*pair.first, thread.tid);
   if (before == nullptr)
     return fmt::format("thread {} has just started", thread.tid);
@@ -136,7 +146,8 @@ std::string may_act(const Run& run, const Process& process, const SamplePair& pa
   const StackSample* stack = last_stack(run, process, thread.tid, 0, cutoff_ns);
   if (stack == nullptr)
     return fmt::format("it is not known whether thread {} runs Python", thread.tid);
-  if (std::none_of(stack->frames.begin(), stack->frames.end(), is_python) || is_known_helper(*stack))
+  if (std::none_of(stack->frames.begin(), stack->frames.end(), is_python) ||
+      is_known_helper(*stack))
     return "";
   if (slept(pair, thread.tid) && in_untimed_lock(*stack))
     return "";
@@ -149,7 +160,8 @@ bool is_behind(const Process& process, const StateSample& sample) {
 }
 
 bool moved(const Process& process, const SamplePair& pair, std::uint64_t cutoff_ns) {
-  return pair.first->head != pair.second->head || last_event_ns(process, cutoff_ns) > pair.first->at_ns;
+  return pair.first->head != pair.second->head ||
+         last_event_ns(process, cutoff_ns) > pair.first->at_ns;
 }
 
 bool idle_in_conversation(const Run& run, Rank rank, std::uint64_t cutoff_ns) {
@@ -166,8 +178,8 @@ bool idle_in_conversation(const Run& run, Rank rank, std::uint64_t cutoff_ns) {
 }
 
 /// The wait of one sleeping issuer; none if it is in no wait that is known.
-std::optional<Wait> wait_of(const Run& run, const ProcessState& state, std::int32_t tid, std::uint64_t since_ns,
-                            std::uint64_t cutoff_ns) {
+std::optional<Wait> wait_of(const Run& run, const ProcessState& state, std::int32_t tid,
+                            std::uint64_t since_ns, std::uint64_t cutoff_ns) {
   const Process& process = *state.process;
   const Collective* last = nullptr;
   for (const Collective& call : process.collectives) {
@@ -175,7 +187,8 @@ std::optional<Wait> wait_of(const Run& run, const ProcessState& state, std::int3
       last = &call;
   }
   const StackSample* stack = last_stack(run, process, tid, since_ns, cutoff_ns);
-  const bool open = last != nullptr && std::find(state.open.begin(), state.open.end(), last) != state.open.end();
+  const bool open =
+      last != nullptr && std::find(state.open.begin(), state.open.end(), last) != state.open.end();
   const bool inside = open && (!last->returned_ns || *last->returned_ns > cutoff_ns);
   if (inside || (stack != nullptr && in_collective_wait(*stack))) {
     if (open && (inside || !last->async)) {
@@ -263,7 +276,8 @@ ProcessState state_of(const Run& run, const Process& process, std::uint64_t cuto
   std::vector<std::int32_t> issuers{process.pid};
   for (const Collective& call : process.collectives) {
     const auto tid = static_cast<std::int32_t>(call.thread);
-    if (call.issued_ns <= cutoff_ns && std::find(issuers.begin(), issuers.end(), tid) == issuers.end())
+    if (call.issued_ns <= cutoff_ns &&
+        std::find(issuers.begin(), issuers.end(), tid) == issuers.end())
       issuers.push_back(tid);
   }
   const bool python = runs_python(run, process);

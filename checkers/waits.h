@@ -1,5 +1,5 @@
-// What each rank's process is doing at one instant: which threads are blocked, what they wait for, and whether
-// anything in the process could still move. The facts that a deadlock is proven from.
+// What each rank's process is doing at one instant: which threads are blocked, what they wait for,
+// and whether anything in the process could still move. The facts that a deadlock is proven from.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Wait {
 struct ProcessState {
   Rank rank{};
   const Process* process{};
-  bool closed{};           ///< Every issuer is blocked in a known wait and nothing else in it can issue.
+  bool closed{};  ///< Every issuer is blocked in a known wait and nothing else in it can issue.
   std::string not_closed{};  ///< Why not.
   std::vector<Wait> waits{};
   std::vector<const Collective*> open{};  ///< Not known to be done, in record order.

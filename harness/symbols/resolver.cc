@@ -40,7 +40,8 @@ std::string without_arguments(std::string name) {
       ++depth;
     else if (name[i] == '>' && depth > 0 && (i == 0 || name[i - 1] != '-'))
       --depth;
-    else if (name[i] == '(' && depth == 0 && i > 0 && name.compare(i, 21, "(anonymous namespace)") != 0 &&
+    else if (name[i] == '(' && depth == 0 && i > 0 &&
+             name.compare(i, 21, "(anonymous namespace)") != 0 &&
              (i < 8 || name.compare(i - 8, 8, "operator") != 0))
       return name.substr(0, i);
   }
@@ -76,7 +77,9 @@ class Module {
       position.function = without_arguments(demangled(symbol));
     Dwfl_Line* line = dwfl_module_getsrc(module_, address);
     int number = 0;
-    const char* file = line == nullptr ? nullptr : dwfl_lineinfo(line, nullptr, &number, nullptr, nullptr, nullptr);
+    const char* file = line == nullptr
+                           ? nullptr
+                           : dwfl_lineinfo(line, nullptr, &number, nullptr, nullptr, nullptr);
     if (file != nullptr && number > 0) {
       position.file = source_path(line, file);
       position.line = number;
@@ -102,8 +105,8 @@ class Module {
     return kCallbacks;
   }
 
-  /// Where libdwfl has put address 0 of the file, and the lowest address the file is mapped to: frames of a
-  /// program with a fixed address may count from there.
+  /// Where libdwfl has put address 0 of the file, and the lowest address the file is mapped to:
+  /// frames of a program with a fixed address may count from there.
   void find_bias() {
     GElf_Addr bias = 0;
     Elf* elf = dwfl_module_getelf(module_, &bias);
@@ -120,8 +123,8 @@ class Module {
     lowest_ = lowest == ~std::uint64_t{0} ? 0 : lowest;
   }
 
-  /// Relative to the folder of the compilation; kept relative where builds have made it so (prefix maps), which
-  /// libdw does not know and joins with that folder all the same.
+  /// Relative to the folder of the compilation; kept relative where builds have made it so (prefix
+  /// maps), which libdw does not know and joins with that folder all the same.
   static std::string source_path(Dwfl_Line* line, const std::string& file) {
     const char* given = dwfl_line_comp_dir(line);
     if (given == nullptr || *given == '\0')
@@ -155,7 +158,8 @@ class Module {
 
   static std::string name_of(Dwarf_Die& die) {
     Dwarf_Attribute attribute{};
-    for (const unsigned linkage : {unsigned{DW_AT_linkage_name}, unsigned{DW_AT_MIPS_linkage_name}}) {
+    for (const unsigned linkage :
+         {unsigned{DW_AT_linkage_name}, unsigned{DW_AT_MIPS_linkage_name}}) {
       if (dwarf_attr_integrate(&die, linkage, &attribute) != nullptr)
         return without_arguments(demangled(dwarf_formstring(&attribute)));
     }
@@ -175,8 +179,9 @@ class Resolver::Impl {
  public:
   explicit Impl(ResolverOptions options) : options_(std::move(options)) {
     std::error_code failed;
-    root_ = std::filesystem::path(options_.shorten.empty() ? std::filesystem::current_path(failed).string()
-                                                           : options_.shorten)
+    root_ = std::filesystem::path(options_.shorten.empty()
+                                      ? std::filesystem::current_path(failed).string()
+                                      : options_.shorten)
                 .lexically_normal()
                 .string();
     if (!root_.empty() && root_.back() != '/')

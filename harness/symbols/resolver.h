@@ -1,4 +1,5 @@
-// Raw code positions to file, line and function: offline, from the object files and their debug information.
+// Raw code positions to file, line and function: offline, from the object files and their debug
+// information.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,8 @@
 namespace lockstep::symbols {
 
 struct ResolverOptions {
-  /// Paths below one of these are shown relative to it: the working directory, and the sources of the program.
+  /// Paths below one of these are shown relative to it: the working directory, and the sources of
+  /// the program.
   std::string shorten{};          ///< Empty: the current directory.
   std::size_t modules_max{256};   ///< Object files that are kept open.
   std::size_t cached_max{65536};  ///< Positions that are remembered.
@@ -24,8 +26,9 @@ class Resolver {
   Resolver(const Resolver&) = delete;
   Resolver& operator=(const Resolver&) = delete;
 
-  /// Fills what is not known: innermost inlined position. line stays 0 where there is no debug information, and
-  /// function empty where there is no symbol either. A frame that has a line already is left alone.
+  /// Fills what is not known: innermost inlined position. line stays 0 where there is no debug
+  /// information, and function empty where there is no symbol either. A frame that has a line
+  /// already is left alone.
   void resolve(Frame& frame);
 
   /// All frames of a run: call sites, stack samples, places of exceptions.

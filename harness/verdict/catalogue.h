@@ -1,5 +1,5 @@
-// Every code lockstep can report, and what `lockstep explain CODE` says of it. A code is never reused: one that
-// is retired keeps its line.
+// Every code lockstep can report, and what `lockstep explain CODE` says of it. A code is never
+// reused: one that is retired keeps its line.
 #pragma once
 
 #include <span>

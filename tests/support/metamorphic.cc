@@ -18,10 +18,12 @@ struct Deletion {
 };
 
 template <class T>
-void add_records(std::vector<Deletion>& all, std::vector<T> Run::*list, const Run& run, const char* name) {
+void add_records(std::vector<Deletion>& all, std::vector<T> Run::*list, const Run& run,
+                 const char* name) {
   for (std::size_t i = 0; i < (run.*list).size(); ++i) {
     all.push_back({fmt::format("{} {}", name, i), [list, i](Run& copy) {
-                     // A marker rather than an erasure, so that several deletions do not shift each other.
+                     // A marker rather than an erasure, so that several deletions do not shift each
+                     // other.
                      copy.journal_complete = false;
                      (copy.*list)[i].at_ns = ~std::uint64_t{0};
                    }});
@@ -45,13 +47,15 @@ void sweep(Run& run) {
   sweep(run.marks);
   std::erase_if(run.processes, [](const Process& process) { return process.file == "deleted"; });
   for (Process& process : run.processes)
-    std::erase_if(process.collectives, [](const Collective& c) { return c.issued_ns == ~std::uint64_t{0}; });
+    std::erase_if(process.collectives,
+                  [](const Collective& c) { return c.issued_ns == ~std::uint64_t{0}; });
 }
 
 std::vector<Deletion> deletions_of(const Run& run) {
   std::vector<Deletion> all;
   for (std::size_t p = 0; p < run.processes.size(); ++p) {
-    all.push_back({fmt::format("file {}", p), [p](Run& copy) { copy.processes[p].file = "deleted"; }});
+    all.push_back(
+        {fmt::format("file {}", p), [p](Run& copy) { copy.processes[p].file = "deleted"; }});
     const std::size_t count = run.processes[p].collectives.size();
     for (std::size_t i = 0; i < count; ++i) {
       all.push_back({fmt::format("record {} of file {}", i, p), [p, i](Run& copy) {
@@ -133,17 +137,20 @@ class Law {
     sweep(copy);
     const checkers::Judgement after = checkers::judge(copy, checkers_);
     for (std::size_t i = 0; i < after.verdicts.size(); ++i) {
-      if (before_.verdicts[i].outcome == Outcome::kPass && after.verdicts[i].outcome == Outcome::kFail)
-        violations_.push_back(fmt::format("without {}: {} turns from pass to fail ({})", what, after.verdicts[i].name,
+      if (before_.verdicts[i].outcome == Outcome::kPass &&
+          after.verdicts[i].outcome == Outcome::kFail)
+        violations_.push_back(fmt::format("without {}: {} turns from pass to fail ({})", what,
+                                          after.verdicts[i].name,
                                           after.verdicts[i].findings.front().headline));
     }
     if (before_.outcome == Outcome::kPass && after.outcome == Outcome::kFail)
       violations_.push_back(fmt::format("without {}: pass turns into fail", what));
     const RankSet moved = culprits_of(after.findings).minus(culprits_of(before_.findings));
     if (!moved.empty())
-      violations_.push_back(fmt::format("without {}: the blame moves to {} ({}; before: {})", what, moved.to_string(),
-                                        after.findings.front().headline,
-                                        before_.findings.empty() ? "nothing" : before_.findings.front().headline));
+      violations_.push_back(
+          fmt::format("without {}: the blame moves to {} ({}; before: {})", what, moved.to_string(),
+                      after.findings.front().headline,
+                      before_.findings.empty() ? "nothing" : before_.findings.front().headline));
   }
 
   std::vector<std::string> take() { return std::move(violations_); }
@@ -160,7 +167,8 @@ class Law {
 std::vector<std::string> law_violations(const Run& run, const LawOptions& options) {
   Law law(run);
   const std::vector<Deletion> all = deletions_of(run);
-  const std::size_t stride = std::max<std::size_t>(1, all.size() / std::max<std::size_t>(1, options.single_max));
+  const std::size_t stride =
+      std::max<std::size_t>(1, all.size() / std::max<std::size_t>(1, options.single_max));
   for (std::size_t i = 0; i < all.size(); i += stride)
     law.check(all[i].what, all[i].apply);
   for (const Deletion& deletion : journal_suffixes(run))

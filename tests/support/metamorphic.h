@@ -1,5 +1,5 @@
-// The law that deleting any suffix, record or file of a history never turns pass into fail and never moves the
-// blame to another rank. For runs typed in memory and for saved ones.
+// The law that deleting any suffix, record or file of a history never turns pass into fail and
+// never moves the blame to another rank. For runs typed in memory and for saved ones.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,9 @@
 namespace lockstep::testing {
 
 struct LawOptions {
-  std::size_t single_max{400};   ///< Deletions of one record; spread evenly over the run if it has more.
-  std::size_t subsets{60};       ///< Random subsets.
+  std::size_t single_max{
+      400};                 ///< Deletions of one record; spread evenly over the run if it has more.
+  std::size_t subsets{60};  ///< Random subsets.
   std::uint64_t seed{1};
 };
 

@@ -33,8 +33,8 @@ std::uint32_t site_of(Process& process, const Call& call) {
       return i;
   }
   process.sites.push_back({{Frame{"/usr/lib/libtorch_cpu.so", 77, "", 0, "c10d::allreduce_"},
-                            Frame{"/app/" + call.file, static_cast<std::uint64_t>(call.line), call.file, call.line,
-                                  "step"}}});
+                            Frame{"/app/" + call.file, static_cast<std::uint64_t>(call.line),
+                                  call.file, call.line, "step"}}});
   std::swap(process.sites.back().frames[0], process.sites.back().frames[1]);
   return static_cast<std::uint32_t>(process.sites.size() - 1);
 }
@@ -61,7 +61,8 @@ void add_to_digest(Group& group, const Collective& c) {
   if (group.issued == 0)
     heads[&group] = 0;
   std::uint64_t& head = heads[&group];
-  head = history::mix(head, history::signature(c.op, c.dtype, c.reduce_op, c.root, c.numel_in, c.numel_out));
+  head = history::mix(
+      head, history::signature(c.op, c.dtype, c.reduce_op, c.root, c.numel_in, c.numel_out));
   ++group.issued;
   if (group.issued % history::kDigestBlock == 0)
     group.digests.push_back(head);
@@ -155,7 +156,9 @@ Call all_reduce(const std::string& group, std::uint64_t numel) {
 Call broadcast(const std::string& group, std::uint64_t numel, std::int32_t root) {
   return call(Op::kBroadcast, group, numel, numel).rooted(root);
 }
-Call barrier(const std::string& group) { return call(Op::kBarrier, group, 0, 0).with(DType::kNone); }
+Call barrier(const std::string& group) {
+  return call(Op::kBarrier, group, 0, 0).with(DType::kNone);
+}
 Call all_gather(const std::string& group, std::uint64_t in, std::uint64_t out) {
   return call(Op::kAllGather, group, in, out);
 }
@@ -313,7 +316,8 @@ void hang(Run& run, bool kill) {
     for (const std::int32_t tid : issuers) {
       if (!open)
         continue;
-      StackSample stack = stack_of(run, *process.rank, {"pthread_cond_wait", "c10d::Work::wait", "step"});
+      StackSample stack =
+          stack_of(run, *process.rank, {"pthread_cond_wait", "c10d::Work::wait", "step"});
       stack.tid = tid;
       run.stacks.push_back(std::move(stack));
     }
@@ -380,8 +384,9 @@ void converse(Run& run) {
   }
 }
 
-void observe(Run& run, std::optional<Rank> rank, const std::string& name, std::int64_t step, const std::string& phase,
-             const std::vector<double>& values, const std::string& variant, Role role, const std::string& dtype,
+void observe(Run& run, std::optional<Rank> rank, const std::string& name, std::int64_t step,
+             const std::string& phase, const std::vector<double>& values,
+             const std::string& variant, Role role, const std::string& dtype,
              std::vector<std::int64_t> shape) {
   Observation seen;
   seen.record = run.observations.size();
@@ -393,7 +398,8 @@ void observe(Run& run, std::optional<Rank> rank, const std::string& name, std::i
   seen.phase = phase;
   seen.variant = variant;
   seen.dtype = dtype;
-  seen.shape = shape.empty() ? std::vector<std::int64_t>{static_cast<std::int64_t>(values.size())} : std::move(shape);
+  seen.shape = shape.empty() ? std::vector<std::int64_t>{static_cast<std::int64_t>(values.size())}
+                             : std::move(shape);
   seen.digest = fmt::format("{:.17g}", fmt::join(values, ","));
   seen.file = fmt::format("tensor-{}", run.observations.size());
   run.observations.push_back(seen);
@@ -408,8 +414,9 @@ void observe(Run& run, std::optional<Rank> rank, const std::string& name, std::i
   };
 }
 
-void reference(Run& run, const std::string& name, std::int64_t step, const std::vector<double>& values,
-               const std::string& variant, std::optional<Rank> rank, const std::string& dtype) {
+void reference(Run& run, const std::string& name, std::int64_t step,
+               const std::vector<double>& values, const std::string& variant,
+               std::optional<Rank> rank, const std::string& dtype) {
   observe(run, rank, name, step, "after_backward", values, variant, Role::kReference, dtype);
 }
 

@@ -1,4 +1,5 @@
-// Runs typed as tables: row r is what rank r did. Everything is healthy unless a test says otherwise.
+// Runs typed as tables: row r is what rank r did. Everything is healthy unless a test says
+// otherwise.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +25,11 @@ struct Call {
 
   Call at(std::string site_file, std::int32_t site_line) const;
   Call async() const;
-  Call pending() const;   ///< Returned, and not completed: its thread waits in Work::wait.
-  Call inside() const;    ///< Not returned either.
+  Call pending() const;  ///< Returned, and not completed: its thread waits in Work::wait.
+  Call inside() const;   ///< Not returned either.
   Call failed() const;
   Call overlapped() const;
-  Call unseen() const;    ///< Returned; its completion is never told.
+  Call unseen() const;  ///< Returned; its completion is never told.
   Call with(history::DType dtype) const;
   Call with(history::ReduceOp reduce_op) const;
   Call rooted(std::int32_t root) const;
@@ -48,7 +49,8 @@ Call recv_any(const std::string& group, std::uint64_t numel, std::int32_t tag = 
 
 using Row = std::vector<Call>;
 
-/// All ranks are members of all groups, started before the first call, and exited with 0 after the last.
+/// All ranks are members of all groups, started before the first call, and exited with 0 after the
+/// last.
 Run make_run(const std::vector<Row>& rows);
 
 /// Repeats a row, for loops.
@@ -58,10 +60,12 @@ Row operator+(Row a, const Row& b);
 /// A group has only these members (all ranks by default).
 void set_members(Run& run, const std::string& group, const std::vector<Rank>& ranks);
 
-// --- A run that hangs -------------------------------------------------------------------------------------------
+// --- A run that hangs
+// -------------------------------------------------------------------------------------------
 
-/// Every rank's main thread is asleep in two samples 300 ms apart, after the last call; those with an open call
-/// are seen in Work::wait. Then we end them (TERM). Without `kill` the run is still live.
+/// Every rank's main thread is asleep in two samples 300 ms apart, after the last call; those with
+/// an open call are seen in Work::wait. Then we end them (TERM). Without `kill` the run is still
+/// live.
 void hang(Run& run, bool kill = true);
 /// When the samples of `hang` are taken.
 std::uint64_t stall_ns(const Run& run);
@@ -74,7 +78,8 @@ Process& process_of(Run& run, Rank rank);
 void ends_with_status(Run& run, Rank rank, std::int32_t status, std::uint64_t at_ns);
 void ends_with_signal(Run& run, Rank rank, std::int32_t signal, std::uint64_t at_ns);
 
-// --- Conversations and values ------------------------------------------------------------------------------------
+// --- Conversations and values
+// ------------------------------------------------------------------------------------
 
 Request& ask(Run& run, Rank rank, const std::string& message, std::uint64_t at_ns,
              std::optional<std::uint64_t> answered_ns);
@@ -82,11 +87,12 @@ Request& ask(Run& run, Rank rank, const std::string& message, std::uint64_t at_n
 void converse(Run& run);
 
 /// Values live in the run's own map; the digest is of the values.
-void observe(Run& run, std::optional<Rank> rank, const std::string& name, std::int64_t step, const std::string& phase,
-             const std::vector<double>& values, const std::string& variant = "", Role role = Role::kRank,
+void observe(Run& run, std::optional<Rank> rank, const std::string& name, std::int64_t step,
+             const std::string& phase, const std::vector<double>& values,
+             const std::string& variant = "", Role role = Role::kRank,
              const std::string& dtype = "F64", std::vector<std::int64_t> shape = {});
-void reference(Run& run, const std::string& name, std::int64_t step, const std::vector<double>& values,
-               const std::string& variant = "", std::optional<Rank> rank = std::nullopt,
-               const std::string& dtype = "F64");
+void reference(Run& run, const std::string& name, std::int64_t step,
+               const std::vector<double>& values, const std::string& variant = "",
+               std::optional<Rank> rank = std::nullopt, const std::string& dtype = "F64");
 
 }  // namespace lockstep::testing

@@ -1,4 +1,5 @@
-// Goal: the first divergence of each group, with the right code and never an innocent rank. Row r is rank r.
+// Goal: the first divergence of each group, with the right code and never an innocent rank. Row r
+// is rank r.
 #include "checkers/collective_order.h"
 
 #include <gtest/gtest.h>
@@ -101,30 +102,37 @@ INSTANTIATE_TEST_SUITE_P(
         Mismatch{"broadcast size", broadcast("dp", 8), broadcast("dp", 4), "LS202"},
         Mismatch{"all_gather results", all_gather("dp", 3, 9), all_gather("dp", 5, 15), "LS202"},
         Mismatch{"dtype", all_reduce("dp", 8), all_reduce("dp", 8).with(DType::kInt32), "LS203"},
-        Mismatch{"reduce op", all_reduce("dp", 8), all_reduce("dp", 8).with(ReduceOp::kMax), "LS204"},
+        Mismatch{"reduce op", all_reduce("dp", 8), all_reduce("dp", 8).with(ReduceOp::kMax),
+                 "LS204"},
         Mismatch{"root", broadcast("dp", 8, 0), broadcast("dp", 8, 2), "LS205"}));
 
 TEST(CollectiveOrder, SizeComesBeforeType) {
-  const Finding finding = only_finding(make_run({{all_reduce("dp", 8)}, {all_reduce("dp", 16).with(DType::kFloat16)}}));
+  const Finding finding =
+      only_finding(make_run({{all_reduce("dp", 8)}, {all_reduce("dp", 16).with(DType::kFloat16)}}));
   EXPECT_EQ(finding.code, "LS202");
   EXPECT_EQ(finding.also, std::vector<std::string>{"LS203"});
 }
 
-// --- What may legally differ ------------------------------------------------------------------------------------
+// --- What may legally differ
+// ------------------------------------------------------------------------------------
 
 TEST(CollectiveOrder, UnevenListsAreHealthyIfTheyAddUp) {
   using history::Op;
   expect_pass(make_run({{all_gather("dp", 3, 8)}, {all_gather("dp", 5, 8)}}));
-  expect_pass(make_run({{call(Op::kAllToAllSingle, "dp", 7, 5)}, {call(Op::kAllToAllSingle, "dp", 3, 5)}}));
-  expect_pass(make_run({{call(Op::kReduceScatter, "dp", 8, 3)}, {call(Op::kReduceScatter, "dp", 8, 5)}}));
+  expect_pass(
+      make_run({{call(Op::kAllToAllSingle, "dp", 7, 5)}, {call(Op::kAllToAllSingle, "dp", 3, 5)}}));
+  expect_pass(
+      make_run({{call(Op::kReduceScatter, "dp", 8, 3)}, {call(Op::kReduceScatter, "dp", 8, 5)}}));
   // The root has the list, the others have none; and no type where there is no tensor.
   expect_pass(make_run({{call(Op::kScatter, "dp", 8, 4).rooted(0)},
                         {call(Op::kScatter, "dp", 0, 4).rooted(0).with(DType::kNone)}}));
-  expect_pass(make_run({{call(Op::kGather, "dp", 4, 8).rooted(0)}, {call(Op::kGather, "dp", 4, 0).rooted(0)}}));
+  expect_pass(make_run(
+      {{call(Op::kGather, "dp", 4, 8).rooted(0)}, {call(Op::kGather, "dp", 4, 0).rooted(0)}}));
 }
 
 TEST(CollectiveOrder, SizesThatCannotAddUpNameNobody) {
-  const Finding finding = only_finding(make_run({{all_gather("dp", 3, 6)}, {all_gather("dp", 5, 6)}}));
+  const Finding finding =
+      only_finding(make_run({{all_gather("dp", 3, 6)}, {all_gather("dp", 5, 6)}}));
   EXPECT_EQ(finding.code, "LS202");
   EXPECT_TRUE(finding.culprits.empty());
 }
@@ -178,12 +186,14 @@ TEST(CollectiveOrder, AMemberWithoutHistoryProvesNothingAndBlamesNobody) {
 }
 
 TEST(CollectiveOrder, GroupCreatedDifferentlyIsCertainOrSilent) {
-  lockstep::Run run = make_run({{all_reduce("dp", 8)}, {all_reduce("dp", 8)}, {all_reduce("dp", 8)}});
+  lockstep::Run run =
+      make_run({{all_reduce("dp", 8)}, {all_reduce("dp", 8)}, {all_reduce("dp", 8)}});
   run.processes[1].groups[0].ranks = {Rank{0}, Rank{1}};
   run.processes[1].groups[0].size = 2;
   EXPECT_EQ(only_finding(run).code, "LS209");
   // Two disjoint groups under one name are two groups.
-  lockstep::Run twins = make_run({{all_reduce("dp", 8)}, {all_reduce("dp", 8)}, {all_reduce("dp", 9)}, {all_reduce("dp", 9)}});
+  lockstep::Run twins = make_run(
+      {{all_reduce("dp", 8)}, {all_reduce("dp", 8)}, {all_reduce("dp", 9)}, {all_reduce("dp", 9)}});
   for (Process& process : twins.processes) {
     process.groups[0].size = 2;
     process.groups[0].ranks = process.rank->value < 2 ? std::vector<Rank>{Rank{0}, Rank{1}}
@@ -192,7 +202,8 @@ TEST(CollectiveOrder, GroupCreatedDifferentlyIsCertainOrSilent) {
   expect_pass(twins);
 }
 
-// --- Extra, missing, swapped --------------------------------------------------------------------------------------
+// --- Extra, missing, swapped
+// --------------------------------------------------------------------------------------
 
 /// Requests for steps of `calls` calls each; the last is not answered.
 void ask_for_steps(lockstep::Run& run, std::uint64_t calls, std::uint64_t steps) {
@@ -222,7 +233,8 @@ TEST(CollectiveOrder, ABucketLeftOut) {
   EXPECT_EQ(finding.seq, 7U);
 }
 
-// Nothing follows, so nothing is proven by what follows; within a request there is no other way to get there.
+// Nothing follows, so nothing is proven by what follows; within a request there is no other way to
+// get there.
 TEST(CollectiveOrder, ACallLeftOutThatStopsEverybody) {
   const Row step{all_reduce("dp", 10), all_reduce("dp", 20), all_reduce("dp", 30)};
   lockstep::Run run = make_run({
@@ -250,10 +262,11 @@ TEST(CollectiveOrder, ACallTooMany) {
   EXPECT_EQ(finding.seq, 1U);
 }
 
-// A forward too many, where the extra broadcast stops everybody. Only the requests tell it from a backward
-// that was left out.
+// A forward too many, where the extra broadcast stops everybody. Only the requests tell it from a
+// backward that was left out.
 TEST(CollectiveOrder, AForwardTooManyInAConversation) {
-  const Row step{broadcast("dp", 10).at("bn.cc", 4), broadcast("dp", 1).at("bn.cc", 4), all_reduce("dp", 8).async()};
+  const Row step{broadcast("dp", 10).at("bn.cc", 4), broadcast("dp", 1).at("bn.cc", 4),
+                 all_reduce("dp", 8).async()};
   const Row healthy = times(3, step);
   lockstep::Run run = make_run({
       healthy + Row{step[0], step[1], step[2].pending()},
@@ -297,17 +310,21 @@ TEST(CollectiveOrder, EqualCallsSwappedInSilence) {
   EXPECT_TRUE(two.culprits.empty());
 }
 
-// --- Attribution ------------------------------------------------------------------------------------------------
+// --- Attribution
+// ------------------------------------------------------------------------------------------------
 
 TEST(CollectiveOrder, AnEvenSplitNamesNobody) {
-  const Finding finding =
-      only_finding(make_run({{all_reduce("dp", 8)}, {all_reduce("dp", 8)}, {all_reduce("dp", 9)}, {all_reduce("dp", 9)}}));
+  const Finding finding = only_finding(make_run({{all_reduce("dp", 8)},
+                                                 {all_reduce("dp", 8)},
+                                                 {all_reduce("dp", 9)},
+                                                 {all_reduce("dp", 9)}}));
   EXPECT_TRUE(finding.culprits.empty());
   EXPECT_EQ(finding.affected.size(), 4U);
 }
 
 TEST(CollectiveOrder, OnTwoRanksTheOneThatBreaksItsHabitIsNamed) {
-  const Row loop{broadcast("dp", 4).at("t.py", 1), all_reduce("dp", 8).at("t.py", 2), all_reduce("dp", 9).at("t.py", 3)};
+  const Row loop{broadcast("dp", 4).at("t.py", 1), all_reduce("dp", 8).at("t.py", 2),
+                 all_reduce("dp", 9).at("t.py", 3)};
   const Row before = times(10, loop);
   const Finding finding = only_finding(make_run({
       before + loop,
@@ -320,14 +337,15 @@ TEST(CollectiveOrder, OnTwoRanksTheOneThatBreaksItsHabitIsNamed) {
 
 TEST(CollectiveOrder, AnUnknownCallBeforeItSparesTheMinority) {
   lockstep::Run run = make_run({times(5, {all_reduce("dp", 8)}),
-                      times(4, {all_reduce("dp", 8)}) + Row{all_reduce("dp", 9)},
-                      times(5, {all_reduce("dp", 8)})});
+                                times(4, {all_reduce("dp", 8)}) + Row{all_reduce("dp", 9)},
+                                times(5, {all_reduce("dp", 8)})});
   EXPECT_EQ(only_finding(run).culprits, RankSet{Rank{1}});
   run.processes[2].collectives.erase(run.processes[2].collectives.begin() + 2);
   EXPECT_TRUE(only_finding(run).culprits.empty());
 }
 
-// --- Rings that overflowed --------------------------------------------------------------------------------------
+// --- Rings that overflowed
+// --------------------------------------------------------------------------------------
 
 lockstep::Run overflowed(std::size_t kept, std::size_t odd_one) {
   const std::size_t count = 10'000;
@@ -337,7 +355,8 @@ lockstep::Run overflowed(std::size_t kept, std::size_t odd_one) {
   lockstep::Run run = make_run({right, wrong, right});
   for (Process& process : run.processes) {
     process.dropped = count - kept;
-    process.collectives.erase(process.collectives.begin(), process.collectives.end() - static_cast<std::ptrdiff_t>(kept));
+    process.collectives.erase(process.collectives.begin(),
+                              process.collectives.end() - static_cast<std::ptrdiff_t>(kept));
   }
   return run;
 }

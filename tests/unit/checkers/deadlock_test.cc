@@ -1,4 +1,5 @@
-// Goal: a deadlock is proven or not claimed. The shapes that must be found; traps are in deadlock_traps_test.cc.
+// Goal: a deadlock is proven or not claimed. The shapes that must be found; traps are in
+// deadlock_traps_test.cc.
 #include "checkers/deadlock.h"
 
 #include <gtest/gtest.h>
@@ -22,13 +23,14 @@ Finding proven(const lockstep::Run& run) {
 void in_conversation(lockstep::Run& run, const RankSet& idle) {
   const std::uint64_t end = stall_ns(run);
   for (const Rank rank : RankSet::all(run.plan.world_size))
-    ask(run, rank, "step", kStart - kMs, idle.contains(rank) ? std::optional(end - 10 * kMs) : std::nullopt);
+    ask(run, rank, "step", kStart - kMs,
+        idle.contains(rank) ? std::optional(end - 10 * kMs) : std::nullopt);
 }
 
 lockstep::Run skipped_by_an_idle_host() {
   const Row step = times(3, {all_reduce("dp", 8).at("ddp.cc", 30)});
   lockstep::Run run = make_run({step + Row{all_reduce("dp", 8).at("ddp.cc", 30).pending()}, step,
-                      step + Row{all_reduce("dp", 8).at("ddp.cc", 30).pending()}});
+                                step + Row{all_reduce("dp", 8).at("ddp.cc", 30).pending()}});
   in_conversation(run, {Rank{1}});
   return run;
 }
@@ -64,7 +66,8 @@ TEST(Deadlock, AnIdleHostThatLeftOutACallIsAbsentForEver) {
 }
 
 TEST(Deadlock, OnTwoRanksTheAbsentOneIsAFactAndNotACulprit) {
-  lockstep::Run run = make_run({{all_reduce("dp", 8), all_reduce("dp", 8).pending()}, {all_reduce("dp", 8)}});
+  lockstep::Run run =
+      make_run({{all_reduce("dp", 8), all_reduce("dp", 8).pending()}, {all_reduce("dp", 8)}});
   in_conversation(run, {Rank{1}});
   hang(run);
   const Finding finding = proven(run);
@@ -73,7 +76,8 @@ TEST(Deadlock, OnTwoRanksTheAbsentOneIsAFactAndNotACulprit) {
 }
 
 TEST(Deadlock, ADeadMemberIsCertain) {
-  lockstep::Run run = make_run({{all_reduce("dp", 8).pending()}, {}, {all_reduce("dp", 8).pending()}});
+  lockstep::Run run =
+      make_run({{all_reduce("dp", 8).pending()}, {}, {all_reduce("dp", 8).pending()}});
   ends_with_signal(run, Rank{1}, 9, kStart + kMs);
   hang(run);
   const Finding finding = proven(run);
@@ -135,7 +139,9 @@ TEST(Deadlock, AReceiveFromAnyoneNeedsEverySenderToBeLost) {
 }
 
 TEST(Deadlock, AnotherCallInThePlaceOfTheFirstIsOwedToo) {
-  lockstep::Run run = make_run({{all_reduce("dp", 8).pending()}, {broadcast("dp", 8).pending()}, {all_reduce("dp", 8).pending()}});
+  lockstep::Run run = make_run({{all_reduce("dp", 8).pending()},
+                                {broadcast("dp", 8).pending()},
+                                {all_reduce("dp", 8).pending()}});
   hang(run);
   EXPECT_EQ(proven(run).code, "LS302");
 }
@@ -155,10 +161,13 @@ TEST(Deadlock, EveryoneInsideIsLikelyOnceALimitEndedTheRun) {
 TEST(Deadlock, AfterTenThousandCollectivesTheRingIsEnough) {
   const std::size_t count = 10'000;
   const Row row = times(count, {all_reduce("dp", 8)});
-  lockstep::Run run = make_run({row + Row{all_reduce("dp", 8).pending()}, row, row + Row{all_reduce("dp", 8).pending()}});
+  lockstep::Run run = make_run(
+      {row + Row{all_reduce("dp", 8).pending()}, row, row + Row{all_reduce("dp", 8).pending()}});
   for (Process& process : run.processes) {
     process.dropped = count - 2'000;
-    process.collectives.erase(process.collectives.begin(), process.collectives.begin() + static_cast<std::ptrdiff_t>(process.dropped));
+    process.collectives.erase(
+        process.collectives.begin(),
+        process.collectives.begin() + static_cast<std::ptrdiff_t>(process.dropped));
   }
   in_conversation(run, {Rank{1}});
   hang(run);

@@ -1,5 +1,5 @@
-// Goal: whatever could still move is never called a deadlock. Each test changes one thing of a run whose
-// deadlock is proven, and the proof must go.
+// Goal: whatever could still move is never called a deadlock. Each test changes one thing of a run
+// whose deadlock is proven, and the proof must go.
 #include <gtest/gtest.h>
 
 #include "checkers/deadlock.h"
@@ -16,7 +16,8 @@ lockstep::Run proven_run(const Row& waits = {all_reduce("dp", 8).pending()}) {
   lockstep::Run run = make_run({step + waits, step, step + waits});
   const std::uint64_t end = stall_ns(run);
   for (const Rank rank : RankSet::all(3))
-    ask(run, rank, "step", kStart - kMs, rank == Rank{1} ? std::optional(end - 10 * kMs) : std::nullopt);
+    ask(run, rank, "step", kStart - kMs,
+        rank == Rank{1} ? std::optional(end - 10 * kMs) : std::nullopt);
   hang(run, false);
   return run;
 }
@@ -58,13 +59,16 @@ TEST_F(Trap, NobodyElseHasAnOpenRequest) {  // Then the supervisor may send the 
 }
 
 TEST_F(Trap, AThreadThatRan) {
-  each_sample_of(Rank{0}, [](ThreadState& thread, bool second) { thread.context_switches += second ? 1 : 0; });
+  each_sample_of(
+      Rank{0}, [](ThreadState& thread, bool second) { thread.context_switches += second ? 1 : 0; });
   expect_no_proof();
 }
 
-// Ranks 1 and 2 are stuck for ever, whatever rank 0 does. It is given some time to get where it is going.
+// Ranks 1 and 2 are stuck for ever, whatever rank 0 does. It is given some time to get where it is
+// going.
 TEST_F(Trap, ARankThatIsNotPartOfItHoldsTheProofBackForAWhile) {
-  each_sample_of(Rank{0}, [](ThreadState& thread, bool second) { thread.context_switches += second ? 1 : 0; });
+  each_sample_of(
+      Rank{0}, [](ThreadState& thread, bool second) { thread.context_switches += second ? 1 : 0; });
   expect_no_proof();
   for (StateSample& sample : run_.states)
     sample.at_ns += sample.at_ns > stall_ns(run_) ? 10'000 * kMs : 0;
@@ -144,7 +148,8 @@ TEST_F(Trap, APythonThreadThatMayIssueForTheFirstTime) {  // A checkpoint thread
     if (sample.rank == Rank{1})
       sample.threads.push_back({2001, 'S', "do_epoll_wait", 3, kMs});
   }
-  ASSERT_TRUE(certain_deadlock(run_).has_value());  // A native helper of a native program is no issuer.
+  ASSERT_TRUE(
+      certain_deadlock(run_).has_value());  // A native helper of a native program is no issuer.
   StackSample python = stack_of(run_, Rank{1}, {"poll", "write_checkpoint"});
   python.tid = 2001;
   python.frames[1].file = "checkpoint.py";
@@ -190,7 +195,8 @@ TEST_F(Trap, CallsCountedAndNotRecorded) {
   expect_no_proof();
 }
 
-TEST_F(Trap, ACollectiveThatCompletedWithoutTheAbsentOne) {  // Then its calls are not all seen: LS901.
+TEST_F(Trap,
+       ACollectiveThatCompletedWithoutTheAbsentOne) {  // Then its calls are not all seen: LS901.
   process_of(run_, Rank{0}).groups[0].issued += 0;
   Process& process = process_of(run_, Rank{2});
   process.collectives.back().completed_ns = process.collectives.back().issued_ns + kMs;
@@ -207,8 +213,9 @@ TEST_F(Trap, OverlappedCallsAreNotHeldAgainstEachOther) {
 
 TEST_F(Trap, AnyOfSeveralAsyncOperationsMayFreeTheWaiter) {
   // The thread waits in c10d, but for which of the two is not known; nobody owes the first.
-  lockstep::Run run = make_run({{all_reduce("dp", 8).async().pending(), all_reduce("dp", 9).async().pending()},
-                      {all_reduce("dp", 8).async().pending()}});
+  lockstep::Run run =
+      make_run({{all_reduce("dp", 8).async().pending(), all_reduce("dp", 9).async().pending()},
+                {all_reduce("dp", 8).async().pending()}});
   const std::uint64_t end = stall_ns(run);
   ask(run, Rank{0}, "step", kStart - kMs, std::nullopt);
   ask(run, Rank{1}, "step", kStart - kMs, end - 10 * kMs);
@@ -220,19 +227,24 @@ TEST_F(Trap, AReduceScatterWhoseThreadWentOnIsDone) {
   using history::Op;
   run_ = proven_run({call(Op::kReduceScatter, "dp", 8, 4).unseen(), all_reduce("dp", 8).pending()});
   const Row step = times(3, {all_reduce("dp", 8)});
-  lockstep::Run run = make_run({step + Row{call(Op::kReduceScatter, "dp", 9, 3).unseen(), all_reduce("dp", 8).pending()},
-                      step + Row{call(Op::kReduceScatter, "dp", 9, 3).unseen()},
-                      step + Row{call(Op::kReduceScatter, "dp", 9, 3).unseen(), all_reduce("dp", 8).pending()}});
+  lockstep::Run run = make_run(
+      {step + Row{call(Op::kReduceScatter, "dp", 9, 3).unseen(), all_reduce("dp", 8).pending()},
+       step + Row{call(Op::kReduceScatter, "dp", 9, 3).unseen()},
+       step + Row{call(Op::kReduceScatter, "dp", 9, 3).unseen(), all_reduce("dp", 8).pending()}});
   const std::uint64_t end = stall_ns(run);
   for (const Rank rank : RankSet::all(3))
-    ask(run, rank, "step", kStart - kMs, rank == Rank{1} ? std::optional(end - 10 * kMs) : std::nullopt);
+    ask(run, rank, "step", kStart - kMs,
+        rank == Rank{1} ? std::optional(end - 10 * kMs) : std::nullopt);
   hang(run, false);
-  std::erase_if(run.stacks, [](const StackSample& stack) { return stack.rank == Rank{1}; });  // It reads requests.
+  std::erase_if(run.stacks, [](const StackSample& stack) {
+    return stack.rank == Rank{1};
+  });  // It reads requests.
   EXPECT_TRUE(certain_deadlock(run).has_value());
 }
 
 TEST_F(Trap, AnElasticLauncherMayStartTheRankAgain) {
-  lockstep::Run run = make_run({{all_reduce("dp", 8).pending()}, {}, {all_reduce("dp", 8).pending()}});
+  lockstep::Run run =
+      make_run({{all_reduce("dp", 8).pending()}, {}, {all_reduce("dp", 8).pending()}});
   ends_with_signal(run, Rank{1}, 9, kStart + kMs);
   hang(run, false);
   ProcessEnd end;
@@ -246,12 +258,14 @@ TEST_F(Trap, AnElasticLauncherMayStartTheRankAgain) {
   lockstep::Run restarted = run;
   restarted.starts.push_back({0, kStart + 2 * kMs, Role::kRank, Rank{1}, 5001});
   EXPECT_FALSE(certain_deadlock(restarted).has_value());
-  run.starts.push_back({0, kStart / 8, Role::kOther, std::nullopt, 900});  // A launcher of the user's own.
+  run.starts.push_back(
+      {0, kStart / 8, Role::kOther, std::nullopt, 900});  // A launcher of the user's own.
   EXPECT_FALSE(certain_deadlock(run).has_value());
 }
 
 TEST_F(Trap, OurOwnSignalsMakeNobodyGone) {
-  lockstep::Run run = make_run({{all_reduce("dp", 8).pending()}, {}, {all_reduce("dp", 8).pending()}});
+  lockstep::Run run =
+      make_run({{all_reduce("dp", 8).pending()}, {}, {all_reduce("dp", 8).pending()}});
   ends_with_signal(run, Rank{1}, 9, kStart + kMs);
   run.ends[1].our_signal = 9;
   run.acted.push_back({0, kStart + kMs / 2, "KILL", Rank{1}, 1001, "interrupted"});

@@ -1,4 +1,5 @@
-// Goal: gradients against the reference by the rule of their type; a pass shows that a mistake would have been seen.
+// Goal: gradients against the reference by the rule of their type; a pass shows that a mistake
+// would have been seen.
 #include "checkers/gradient_reference.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +37,8 @@ struct Typed {
 };
 
 lockstep::Run typed(const Typed& t) {
-  lockstep::Run run = make_run({times(2, {all_reduce("dp", 5)}), times(2, {all_reduce("dp", 5)}), times(2, {all_reduce("dp", 5)})});
+  lockstep::Run run = make_run({times(2, {all_reduce("dp", 5)}), times(2, {all_reduce("dp", 5)}),
+                                times(2, {all_reduce("dp", 5)})});
   run.plan.parameters = {{"w", 3}, {"b", 2}};
   for (const auto& [name, right] : {std::pair{"grad/w", kW}, std::pair{"grad/b", kB}}) {
     reference(run, name, 0, right);
@@ -44,12 +46,14 @@ lockstep::Run typed(const Typed& t) {
       reference(run, name, 0, scaled(right, 3), "sum");
     if (t.dtype != "F64") {
       for (int p = 0; p < 4; ++p)
-        reference(run, name, 0, shifted(right, 1e-7 * p), "x1/" + std::to_string(p), std::nullopt, t.dtype);
+        reference(run, name, 0, shifted(right, 1e-7 * p), "x1/" + std::to_string(p), std::nullopt,
+                  t.dtype);
     }
     for (const Rank rank : RankSet::all(3)) {
       const auto& wrong = std::string(name) == "grad/w" ? t.w : t.b;
       const auto place = wrong.find(rank);
-      observe(run, rank, name, 0, "after_backward", place == wrong.end() ? right : place->second, "", Role::kRank, t.dtype);
+      observe(run, rank, name, 0, "after_backward", place == wrong.end() ? right : place->second,
+              "", Role::kRank, t.dtype);
     }
   }
   for (Observation& seen : run.observations)
@@ -104,10 +108,12 @@ TEST(GradientReference, WithinTheTolerance) {
 }
 
 TEST(GradientReference, OneFactorOverall) {
-  const Finding sum = check(typed({.w = on_all(scaled(kW, 3)), .b = on_all(scaled(kB, 3))})).findings.at(0);
+  const Finding sum =
+      check(typed({.w = on_all(scaled(kW, 3)), .b = on_all(scaled(kB, 3))})).findings.at(0);
   EXPECT_EQ(sum.code, "LS506");
   EXPECT_NE(sum.headline.find("3 times the reference: summed"), std::string::npos) << sum.headline;
-  const Finding less = check(typed({.w = on_all(scaled(kW, 1.5)), .b = on_all(scaled(kB, 1.5))})).findings.at(0);
+  const Finding less =
+      check(typed({.w = on_all(scaled(kW, 1.5)), .b = on_all(scaled(kB, 1.5))})).findings.at(0);
   EXPECT_EQ(less.code, "LS506");
   EXPECT_NE(less.headline.find("one rank less"), std::string::npos) << less.headline;
   // One of two parameters: not one factor.

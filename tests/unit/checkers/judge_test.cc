@@ -1,4 +1,5 @@
-// Goal: one divergence is one finding, the first one; what follows is counted; every code has its explanation.
+// Goal: one divergence is one finding, the first one; what follows is counted; every code has its
+// explanation.
 #include "checkers/judge.h"
 
 #include <gtest/gtest.h>
@@ -42,9 +43,11 @@ TEST(Judge, AHealthyRunHasNoFinding) {
 
 TEST(Judge, AMismatchExplainsTheAbortThatFollows) {
   const Row row = times(3, {all_reduce("dp", 8)});
-  lockstep::Run run = make_run({row + Row{all_reduce("dp", 8).pending()}, row + Row{all_reduce("dp", 8).pending()},
-                      row + Row{all_reduce("dp", 9).pending()}});
-  ends_with_signal(run, Rank{0}, 6, kStart + 40 * kMs);  // Gloo aborts the receiver of the larger message.
+  lockstep::Run run =
+      make_run({row + Row{all_reduce("dp", 8).pending()}, row + Row{all_reduce("dp", 8).pending()},
+                row + Row{all_reduce("dp", 9).pending()}});
+  ends_with_signal(run, Rank{0}, 6,
+                   kStart + 40 * kMs);  // Gloo aborts the receiver of the larger message.
   ends_with_status(run, Rank{1}, 1, kStart + 45 * kMs);
   const Finding finding = only_finding(run);
   EXPECT_EQ(finding.code, "LS202");
@@ -54,7 +57,8 @@ TEST(Judge, AMismatchExplainsTheAbortThatFollows) {
 
 TEST(Judge, ADeathBeforeTheDivergenceComesFirst) {
   const Row row = times(3, {all_reduce("dp", 8)});
-  lockstep::Run run = make_run({row + Row{all_reduce("dp", 8).pending()}, row, row + Row{all_reduce("dp", 8).pending()}});
+  lockstep::Run run = make_run(
+      {row + Row{all_reduce("dp", 8).pending()}, row, row + Row{all_reduce("dp", 8).pending()}});
   ends_with_signal(run, Rank{1}, 9, kStart + 40 * kMs);
   hang(run);
   const Finding finding = only_finding(run);
@@ -66,7 +70,8 @@ TEST(Judge, ADeathBeforeTheDivergenceComesFirst) {
 
 TEST(Judge, LeavingEarlyExplainsTheWait) {
   const Row row = times(3, {all_reduce("dp", 8)});
-  lockstep::Run run = make_run({row + Row{all_reduce("dp", 8).pending()}, row, row + Row{all_reduce("dp", 8).pending()}});
+  lockstep::Run run = make_run(
+      {row + Row{all_reduce("dp", 8).pending()}, row, row + Row{all_reduce("dp", 8).pending()}});
   for (const Rank rank : RankSet::all(3))
     ask(run, rank, "step", kStart - kMs, std::nullopt);
   ends_with_status(run, Rank{1}, 0, kStart + 40 * kMs);
@@ -78,7 +83,9 @@ TEST(Judge, LeavingEarlyExplainsTheWait) {
 }
 
 TEST(Judge, AMismatchThatHangsIsTheMismatch) {
-  lockstep::Run run = make_run({{all_reduce("dp", 8).pending()}, {all_reduce("dp", 8).pending()}, {broadcast("dp", 8).pending()}});
+  lockstep::Run run = make_run({{all_reduce("dp", 8).pending()},
+                                {all_reduce("dp", 8).pending()},
+                                {broadcast("dp", 8).pending()}});
   hang(run);
   const Finding finding = only_finding(run);
   EXPECT_EQ(finding.code, "LS201");
@@ -100,7 +107,8 @@ TEST(Judge, TheFirstWrongValueExplainsTheLaterOnes) {
 }
 
 TEST(Judge, WrongValuesAfterADivergenceAreItsConsequence) {
-  lockstep::Run run = make_run({{all_reduce("dp", 8)}, {all_reduce("dp", 8).with(history::ReduceOp::kMax)}});
+  lockstep::Run run =
+      make_run({{all_reduce("dp", 8)}, {all_reduce("dp", 8).with(history::ReduceOp::kMax)}});
   for (const Rank rank : RankSet::all(2)) {
     observe(run, rank, "param/w", 0, "after_step", {1.0 + rank.value});
     run.observations.back().at_ns += 100 * kMs;
@@ -128,7 +136,9 @@ TEST(Judge, AWrongValueBeforeAHangIsToldBesidesIt) {
 class Throws : public Checker {
  public:
   [[nodiscard]] std::string_view name() const override { return "throws"; }
-  [[nodiscard]] Verdict check(const lockstep::Run&) const override { throw std::runtime_error("oops"); }
+  [[nodiscard]] Verdict check(const lockstep::Run&) const override {
+    throw std::runtime_error("oops");
+  }
 };
 
 TEST(Judge, ACheckerThatThrowsIsUndecided) {
@@ -153,7 +163,8 @@ TEST(Judge, IsPure) {
   EXPECT_EQ(a.evidence, b.evidence);
 }
 
-// Goal: no code without its explanation. Method: every code that stands in the sources of the checkers.
+// Goal: no code without its explanation. Method: every code that stands in the sources of the
+// checkers.
 TEST(Judge, EveryCodeOfTheCheckersIsInTheCatalogue) {
   const std::filesystem::path sources = LOCKSTEP_SOURCE_DIR "/checkers";
   std::set<std::string> codes;
@@ -173,8 +184,9 @@ TEST(Judge, EveryCodeOfTheCheckersIsInTheCatalogue) {
 
 // 8 ranks x 100,000 collectives in under 2 s.
 TEST(Judge, Scales) {
-  const Row row = times(25'000, {all_reduce("dp", 8).at("t.cc", 1), broadcast("dp", 4).at("t.cc", 2),
-                                 all_reduce("tp", 8).at("t.cc", 3), barrier("dp").at("t.cc", 4)});
+  const Row row =
+      times(25'000, {all_reduce("dp", 8).at("t.cc", 1), broadcast("dp", 4).at("t.cc", 2),
+                     all_reduce("tp", 8).at("t.cc", 3), barrier("dp").at("t.cc", 4)});
   const lockstep::Run run = with_conversation(make_run(std::vector<Row>(8, row)));
   const auto begin = std::chrono::steady_clock::now();
   const Judgement judgement = judge(run, all_checkers());

@@ -18,13 +18,15 @@ struct Shape {
   std::function<lockstep::Run()> make{};
 };
 
-const Row kStep{broadcast("dp", 4).at("t.cc", 1), all_reduce("dp", 8).at("t.cc", 2), all_reduce("tp", 6).at("t.cc", 3)};
+const Row kStep{broadcast("dp", 4).at("t.cc", 1), all_reduce("dp", 8).at("t.cc", 2),
+                all_reduce("tp", 6).at("t.cc", 3)};
 
 lockstep::Run with_requests(lockstep::Run run, const RankSet& idle) {
   const std::uint64_t end = stall_ns(run);
   for (const Rank rank : RankSet::all(run.plan.world_size)) {
     ask(run, rank, "hello", kStart / 3, kStart / 2);
-    ask(run, rank, "step", kStart - kMs, idle.contains(rank) ? std::optional(end - 10 * kMs) : std::nullopt);
+    ask(run, rank, "step", kStart - kMs,
+        idle.contains(rank) ? std::optional(end - 10 * kMs) : std::nullopt);
   }
   return run;
 }
@@ -59,7 +61,8 @@ lockstep::Run stalled_and_resolved() {  // Samples of a stall that ended well.
 
 lockstep::Run two_mistakes() {  // Rank 1 first, in one group; rank 3 later, in another.
   const Row later = times(2, kStep);
-  std::vector<Row> rows(5, later + Row{all_reduce("dp", 8), all_reduce("tp", 6), all_reduce("dp", 8)});
+  std::vector<Row> rows(5,
+                        later + Row{all_reduce("dp", 8), all_reduce("tp", 6), all_reduce("dp", 8)});
   rows[1][6] = all_reduce("dp", 9);
   rows[3][7] = all_reduce("tp", 7);
   return make_run(rows);
@@ -79,7 +82,8 @@ lockstep::Run wrong_values() {
     for (const Rank rank : RankSet::all(3)) {
       observe(run, rank, "param/w", step, "after_step", {step > 0 && rank == Rank{2} ? 5.0 : 1.0});
       observe(run, rank, "param/v", step, "after_step", {step > 1 && rank == Rank{1} ? 5.0 : 1.0});
-      observe(run, rank, "grad/w", step, "after_backward", {step > 1 && rank == Rank{0} ? 5.0 : 1.0});
+      observe(run, rank, "grad/w", step, "after_backward",
+              {step > 1 && rank == Rank{0} ? 5.0 : 1.0});
     }
     reference(run, "grad/w", step, {1});
     reference(run, "grad/w", step, {9}, "sum");
@@ -114,20 +118,23 @@ std::vector<Shape> shapes() {
       {"overflowed", "LS202", overflowed},
       {"absent", "LS301",
        [=] {
-         lockstep::Run run = with_requests(make_run({two + Row{pending}, two, two + Row{pending}}), {Rank{1}});
+         lockstep::Run run =
+             with_requests(make_run({two + Row{pending}, two, two + Row{pending}}), {Rank{1}});
          hang(run);
          return run;
        }},
       {"dead", "LS101",
        [=] {
-         lockstep::Run run = with_requests(make_run({two + Row{pending}, two, two + Row{pending}}), {});
+         lockstep::Run run =
+             with_requests(make_run({two + Row{pending}, two, two + Row{pending}}), {});
          ends_with_signal(run, Rank{1}, 9, kStart + 70 * kMs);
          hang(run);
          return run;
        }},
       {"left early", "LS102",
        [=] {
-         lockstep::Run run = with_requests(make_run({two + Row{pending}, two, two + Row{pending}}), {});
+         lockstep::Run run =
+             with_requests(make_run({two + Row{pending}, two, two + Row{pending}}), {});
          ends_with_status(run, Rank{1}, 0, kStart + 70 * kMs);
          hang(run);
          return run;
@@ -137,13 +144,15 @@ std::vector<Shape> shapes() {
          const Call b0 = all_reduce("dp", 10).async().pending();
          const Call b1 = all_reduce("dp", 20).async().pending();
          const Call b2 = all_reduce("dp", 30).async().pending();
-         lockstep::Run run = with_requests(make_run({two + Row{b0, b1, b2}, two + Row{b0, b2}, two + Row{b0, b1, b2}}), {});
+         lockstep::Run run = with_requests(
+             make_run({two + Row{b0, b1, b2}, two + Row{b0, b2}, two + Row{b0, b1, b2}}), {});
          hang(run);
          return run;
        }},
       {"cycle", "LS302",
        [] {
-         lockstep::Run run = make_run({{all_reduce("a", 8).pending()}, {all_reduce("b", 8).pending()}, {}});
+         lockstep::Run run =
+             make_run({{all_reduce("a", 8).pending()}, {all_reduce("b", 8).pending()}, {}});
          set_members(run, "a", {Rank{0}, Rank{1}});
          set_members(run, "b", {Rank{0}, Rank{1}});
          hang(run);
@@ -173,7 +182,8 @@ TEST_P(MetamorphicLaw, Holds) {
     ASSERT_TRUE(judgement.findings.empty()) << judgement.findings.front().headline;
   } else {
     ASSERT_FALSE(judgement.findings.empty());
-    ASSERT_EQ(judgement.findings.front().code, GetParam().code) << judgement.findings.front().headline;
+    ASSERT_EQ(judgement.findings.front().code, GetParam().code)
+        << judgement.findings.front().headline;
   }
   for (const std::string& violation : law_violations(run))
     ADD_FAILURE() << violation;

@@ -1,4 +1,5 @@
-// Goal: the rank that died first, or left while it was needed; never one that only followed, never our own doing.
+// Goal: the rank that died first, or left while it was needed; never one that only followed, never
+// our own doing.
 #include "checkers/process_end.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +43,8 @@ TEST(ProcessEnd, KilledFirstThenTheOthersLoseTheConnection) {
   lockstep::Run run = healthy();
   ends_with_signal(run, Rank{2}, 9, kStart + 30 * kMs);
   // The peers' failure may be noticed before the death is.
-  fail(ask(run, Rank{0}, "step", kStart, std::nullopt), "[gloo/transport] Connection closed by peer", kStart + 29 * kMs);
+  fail(ask(run, Rank{0}, "step", kStart, std::nullopt),
+       "[gloo/transport] Connection closed by peer", kStart + 29 * kMs);
   ends_with_signal(run, Rank{1}, 6, kStart + 25 * kMs);
   const Verdict verdict = check(run);
   ASSERT_EQ(verdict.findings.size(), 1U);
@@ -78,7 +80,8 @@ TEST(ProcessEnd, OneMistakeOnAllRanksNamesNobody) {
 
 TEST(ProcessEnd, ALostConnectionAloneNamesNobody) {
   lockstep::Run run = healthy();
-  fail(ask(run, Rank{0}, "step", kStart, std::nullopt), "Connection reset by peer", kStart + 5 * kMs);
+  fail(ask(run, Rank{0}, "step", kStart, std::nullopt), "Connection reset by peer",
+       kStart + 5 * kMs);
   const Finding finding = check(run).findings.at(0);
   EXPECT_TRUE(finding.culprits.empty());
 }
@@ -101,10 +104,12 @@ TEST(ProcessEnd, OurOwnSignalsNeverCount) {
 
 TEST(ProcessEnd, LeavingBeforeByeIsLeavingEarly) {
   lockstep::Run run = healthy();
-  std::erase_if(run.requests, [](const Request& r) { return r.rank == Rank{1} && r.message == "bye"; });
+  std::erase_if(run.requests,
+                [](const Request& r) { return r.rank == Rank{1} && r.message == "bye"; });
   ask(run, Rank{1}, "step", kStart, std::nullopt);
   ends_with_status(run, Rank{1}, 0, kStart + 30 * kMs);
-  fail(ask(run, Rank{0}, "step", kStart, std::nullopt), "Connection closed by peer", kStart + 20 * kMs);
+  fail(ask(run, Rank{0}, "step", kStart, std::nullopt), "Connection closed by peer",
+       kStart + 20 * kMs);
   const Finding finding = check(run).findings.at(0);
   EXPECT_EQ(finding.code, "LS102");
   EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
@@ -145,7 +150,8 @@ TEST(ProcessEnd, TroubleWithOurHostsIsUndecided) {
   EXPECT_NE(check(run).reason.find("LS904"), std::string::npos);
 }
 
-// --- The two that state what is on record ------------------------------------------------------------------------
+// --- The two that state what is on record
+// ------------------------------------------------------------------------
 
 TEST(Marks, AreAllThereOrUndecidedOrSkipped) {
   lockstep::Run run = healthy();
@@ -166,7 +172,9 @@ TEST(HistoryComplete, StatesWhatIsMissing) {
     EXPECT_TRUE(verdict.findings.empty());
     return verdict.reason.substr(0, 5);
   };
-  EXPECT_EQ(reason([](lockstep::Run& run) { run.missing.emplace_back("rank 1's file ends early"); }), "LS901");
+  EXPECT_EQ(
+      reason([](lockstep::Run& run) { run.missing.emplace_back("rank 1's file ends early"); }),
+      "LS901");
   EXPECT_EQ(reason([](lockstep::Run& run) { run.journal_complete = false; }), "LS901");
   EXPECT_EQ(reason([](lockstep::Run& run) { run.processes.pop_back(); }), "LS901");
   EXPECT_EQ(reason([](lockstep::Run& run) { run.processes[1].damaged = true; }), "LS901");

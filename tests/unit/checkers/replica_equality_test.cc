@@ -1,4 +1,5 @@
-// Goal: what must be equal is, to the bit; what may differ is left alone; rank 0 is the authority where declared.
+// Goal: what must be equal is, to the bit; what may differ is left alone; rank 0 is the authority
+// where declared.
 #include "checkers/replica_equality.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +21,8 @@ lockstep::Run three_ranks(const std::string& buffers) {
   return run;
 }
 
-void see(lockstep::Run& run, const std::string& name, std::int64_t step, const std::string& phase, const Values& values) {
+void see(lockstep::Run& run, const std::string& name, std::int64_t step, const std::string& phase,
+         const Values& values) {
   for (std::size_t rank = 0; rank < values.size(); ++rank)
     observe(run, Rank{static_cast<std::int32_t>(rank)}, name, step, phase, values[rank]);
 }
@@ -64,24 +66,72 @@ INSTANTIATE_TEST_SUITE_P(
     Rules, EveryRule,
     ::testing::Values(
         Expectation{"equal parameters", "", "param/w", "after_step", kEqual, "", {}},
-        Expectation{"a parameter on one rank", "", "param/w", "after_step", kOneOff, "LS401", {Rank{1}}},
-        Expectation{"a parameter on all ranks", "", "param/w", "after_backward", kAllOff, "LS401", {}},
-        Expectation{"a parameter on rank 0", "", "param/w", "after_step", kRank0Off, "LS401", {Rank{0}}},
-        Expectation{"initial values of one rank", "", "param/w", "initial", kOneOff, "LS406", {Rank{1}}},
+        Expectation{
+            "a parameter on one rank", "", "param/w", "after_step", kOneOff, "LS401", {Rank{1}}},
+        Expectation{
+            "a parameter on all ranks", "", "param/w", "after_backward", kAllOff, "LS401", {}},
+        Expectation{
+            "a parameter on rank 0", "", "param/w", "after_step", kRank0Off, "LS401", {Rank{0}}},
+        Expectation{
+            "initial values of one rank", "", "param/w", "initial", kOneOff, "LS406", {Rank{1}}},
         Expectation{"initial values of all ranks", "", "param/w", "initial", kAllOff, "LS406", {}},
-        Expectation{"initial values of rank 0, the authority", "", "param/w", "initial", kRank0Off, "LS406", {}},
+        Expectation{"initial values of rank 0, the authority",
+                    "",
+                    "param/w",
+                    "initial",
+                    kRank0Off,
+                    "LS406",
+                    {}},
         Expectation{"values before wrapping", "", "param/w", "before", kAllOff, "", {}},
         Expectation{"initial buffers", "rank0", "buffer/m", "initial", kOneOff, "LS406", {Rank{1}}},
-        Expectation{"buffers at entry", "rank0", "buffer/m", "forward_entry/0", kOneOff, "LS402", {Rank{1}}},
-        Expectation{"buffers at entry on all", "rank0", "buffer/m", "forward_entry/0", kAllOff, "LS402", {}},
-        Expectation{"buffers at entry of the second forward", "rank0", "buffer/m", "forward_entry/1", kOneOff, "LS402", {Rank{1}}},
-        Expectation{"equal buffers at entry", "rank0", "buffer/m", "forward_entry/0", kEqual, "", {}},
-        Expectation{"buffers after forward", "rank0", "buffer/m", "after_forward/0", kAllOff, "", {}},
-        Expectation{"the hole after no_sync", "rank0", "buffer/m", "forward_entry_unsynced/0", kAllOff, "", {}},
+        Expectation{"buffers at entry",
+                    "rank0",
+                    "buffer/m",
+                    "forward_entry/0",
+                    kOneOff,
+                    "LS402",
+                    {Rank{1}}},
+        Expectation{"buffers at entry on all",
+                    "rank0",
+                    "buffer/m",
+                    "forward_entry/0",
+                    kAllOff,
+                    "LS402",
+                    {}},
+        Expectation{"buffers at entry of the second forward",
+                    "rank0",
+                    "buffer/m",
+                    "forward_entry/1",
+                    kOneOff,
+                    "LS402",
+                    {Rank{1}}},
+        Expectation{
+            "equal buffers at entry", "rank0", "buffer/m", "forward_entry/0", kEqual, "", {}},
+        Expectation{
+            "buffers after forward", "rank0", "buffer/m", "after_forward/0", kAllOff, "", {}},
+        Expectation{"the hole after no_sync",
+                    "rank0",
+                    "buffer/m",
+                    "forward_entry_unsynced/0",
+                    kAllOff,
+                    "",
+                    {}},
         Expectation{"local buffers", "local", "buffer/m", "forward_entry/0", kAllOff, "", {}},
         Expectation{"undeclared buffers", "", "buffer/m", "forward_entry/0", kAllOff, "", {}},
-        Expectation{"synchronised buffers", "synchronised", "buffer/m", "forward_entry/0", kRank0Off, "LS402", {Rank{0}}},
-        Expectation{"optimizer state", "", "optimizer/w.exp_avg", "after_step", kOneOff, "LS404", {Rank{1}}}));
+        Expectation{"synchronised buffers",
+                    "synchronised",
+                    "buffer/m",
+                    "forward_entry/0",
+                    kRank0Off,
+                    "LS402",
+                    {Rank{0}}},
+        Expectation{"optimizer state",
+                    "",
+                    "optimizer/w.exp_avg",
+                    "after_step",
+                    kOneOff,
+                    "LS404",
+                    {Rank{1}}}));
 
 TEST(ReplicaEquality, SkippedIfTheContractLetsEverythingDiffer) {
   lockstep::Run run = three_ranks("local");

@@ -49,7 +49,8 @@ TEST(Resolver, FindsFileLineAndFunction) {
   Resolver resolver;
   resolver.resolve(frame);
   EXPECT_EQ(frame.line, here.line);
-  EXPECT_NE(frame.file.find("tests/unit/symbols/resolver_test.cc"), std::string::npos) << frame.file;
+  EXPECT_NE(frame.file.find("tests/unit/symbols/resolver_test.cc"), std::string::npos)
+      << frame.file;
   EXPECT_NE(frame.function.find("inside_a_function"), std::string::npos) << frame.function;
   EXPECT_EQ(frame.function.find("()"), std::string::npos) << frame.function;
 }
@@ -70,7 +71,8 @@ TEST(Resolver, ShortensPathsBelowTheRoot) {
   whole.resolve(absolute);
   ASSERT_FALSE(absolute.file.empty());
   if (absolute.file.front() != '/')
-    GTEST_SKIP() << "needs absolute paths in the debug information, has paths relative to the repository";
+    GTEST_SKIP()
+        << "needs absolute paths in the debug information, has paths relative to the repository";
   const std::string root = std::filesystem::path(absolute.file).parent_path().string();
   Resolver shortened({.shorten = root});
   shortened.resolve(frame);
@@ -82,7 +84,8 @@ TEST(Resolver, WithoutDebugInformationGivesTheSymbolAndNoLine) {
   ASSERT_NE(address, nullptr);
   Dl_info info{};
   ASSERT_NE(dladdr(address, &info), 0);
-  const auto offset = reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(info.dli_fbase);
+  const auto offset =
+      reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(info.dli_fbase);
   Frame frame{info.dli_fname, offset + 4, "", 0, ""};
   Resolver resolver;
   resolver.resolve(frame);

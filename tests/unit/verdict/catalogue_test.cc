@@ -17,12 +17,14 @@ TEST(Catalogue, EveryEntryIsFilled) {
     SCOPED_TRACE(entry.code);
     EXPECT_EQ(entry.code.size(), 5U);
     EXPECT_EQ(entry.code.substr(0, 2), "LS");
-    for (const std::string_view text : {entry.slug, entry.title, entry.meaning, entry.causes, entry.look_at})
+    for (const std::string_view text :
+         {entry.slug, entry.title, entry.meaning, entry.causes, entry.look_at})
       EXPECT_FALSE(text.empty());
     EXPECT_LE(entry.title.size(), 80U);
     EXPECT_EQ(entry.meaning.back(), '.');
     EXPECT_NE(entry.causes.back(), '\n');
-    EXPECT_EQ(entry.slug.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-"), std::string_view::npos);
+    EXPECT_EQ(entry.slug.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-"),
+              std::string_view::npos);
   }
 }
 
