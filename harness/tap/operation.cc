@@ -83,15 +83,6 @@ ReduceOp reduce_op_of(c10d::ReduceOp::RedOpType type) {
   }
 }
 
-// The C++ object inside a boxed custom class; null if it is something else. The caller knows the class from the
-// schema: asking the type system costs more than the whole record.
-torch::CustomClassHolder* held_by(const c10::IValue& value) {
-  if (!value.isObject())
-    return nullptr;
-  const auto& slots = value.toObjectRef().slots();
-  return slots.size() == 1 && slots[0].isCapsule() ? slots[0].toCapsule().get() : nullptr;
-}
-
 bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
 }  // namespace

@@ -19,6 +19,18 @@ class ProcessGroup;
 
 namespace lockstep::tap {
 
+/// The C++ object inside a boxed custom class, borrowed; null if it is something else. The caller knows the class
+/// from the schema: asking the type system, or counting references, costs more than the whole record.
+inline torch::CustomClassHolder* held_by(const c10::IValue& value) {
+  if (!value.isObject())
+    return nullptr;
+  const auto& slots = value.toObjectRef().slots();
+  if (slots.size() != 1 || !slots[0].isCapsule())
+    return nullptr;
+  void* const target = const_cast<void*>(slots[0].internalToPointer());  // Const only as seen through the IValue.
+  return static_cast<torch::CustomClassHolder*>(static_cast<c10::intrusive_ptr_target*>(target));
+}
+
 class Operation {
  public:
   /// No value for an operator that is not issued on a group.

@@ -149,10 +149,7 @@ void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> Kernel::future_of(const c10::IValue& result) {
-  if (!result.isObject())
-    return {};
-  const c10::IValue& slot = result.toObjectRef().slots()[0];
-  auto* const work = slot.isCapsule() ? static_cast<c10d::Work*>(slot.toCapsule().get()) : nullptr;
+  auto* const work = static_cast<c10d::Work*>(held_by(result));
   if (work == nullptr)
     return {};
   const std::type_info& type = typeid(*work);
