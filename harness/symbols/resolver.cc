@@ -131,7 +131,7 @@ class Module {
       return file;
     const std::string directory = std::string(given) + "/";
     const bool joined = file.compare(0, directory.size(), directory) == 0;
-    const std::string path = joined || file.front() == '/' ? file : directory + file;
+    std::string path = joined || file.front() == '/' ? file : directory + file;
     std::error_code failed;
     if (path.compare(0, directory.size(), directory) == 0 && !std::filesystem::exists(path, failed))
       return path.substr(directory.size());

@@ -83,6 +83,7 @@ std::vector<Deletion> deletions_of(const Run& run) {
 /// The journal up to an instant: everything the supervisor wrote later is gone.
 std::vector<Deletion> journal_suffixes(const Run& run) {
   std::vector<std::uint64_t> times;
+  times.reserve(run.ends.size() + run.requests.size() + run.observations.size() + run.acted.size());
   for (const ProcessEnd& end : run.ends)
     times.push_back(end.at_ns);
   for (const Request& request : run.requests)
