@@ -111,6 +111,7 @@ struct Weighing {
   std::string dtype{"float64"};
   std::optional<Rank> only_for{};
   std::uint64_t permutation{};  ///< Non-zero: rows in an order drawn from it.
+  bool widen{true};             ///< Parameters of a narrower type are computed with as `dtype`.
 };
 
 Json row_order(std::int64_t rows, std::uint64_t permutation) {
@@ -181,12 +182,13 @@ std::vector<Weighing> weighings(const Conversation& talk, const StepPlan& plan) 
     local.weight[r] = right[r] * world;
     all.push_back(local);
   }
-  if (talk.cell().dtype != "float64") {
+  // What is narrower than float64 is compared with runs of its own type, too.
+  if (talk.cell().dtype != "float64" || talk.cell().option("model") == "mixed") {
     for (std::uint64_t p = 0; p < 4; ++p)
       all.push_back({.variant = fmt::format("x1/{}", p),
                      .weight = right,
                      .dtype = talk.cell().dtype,
-                     .permutation = p * 1000});
+                     .permutation = p * 1000, .widen = false});
   }
   return all;
 }
@@ -298,6 +300,7 @@ Result<void> reference_step(Conversation& talk, const Training& training, const 
     auto answer = talk.ask_reference({{"message", "reference"},
                                       {"out", out.string()},
                                       {"dtype", how.dtype},
+                                      {"widen", how.widen},
                                       {"train", true},
                                       {"forwards", forwards_of(talk, training, plan, how)}});
     if (!answer)

@@ -231,10 +231,7 @@ std::string missed_mutant(const MutantResult& mutant) {
 }
 
 std::string rerun_command(const CaseReport& result, const HumanOptions& options) {
-  return fmt::format("{} suite --scenario {} --implementation {} -n {} --dtype {} --seed {}",
-                     shell_word(options.program), shell_word(result.scenario),
-                     shell_word(result.implementation), result.ranks, shell_word(result.dtype),
-                     result.seed);
+  return fmt::format("{} suite --case {} --seed {}", shell_word(options.program), shell_word(result.id), result.seed);
 }
 
 }  // namespace lockstep::report
