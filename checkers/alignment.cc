@@ -82,7 +82,7 @@ bool repeats(const TokenWindow& window) {
   for (std::size_t p = window.position; p-- > 0;) {
     if (window.tokens[p].call == nullptr)
       return false;
-    if (same_call(window.tokens[p], due))
+    if (same(window.tokens[p], due))  // From whichever line: an extra round may have one of its own.
       return true;
     if (!requests)
       break;

@@ -44,8 +44,8 @@ std::optional<Rule> rule_of(const Sighting& sighting, const std::string& buffers
   return std::nullopt;
 }
 
-/// What rank 0 held just before: nothing of its own may change in between, so at the next sighting
-/// it still holds it, unless somebody else's value was written over it.
+/// What a rank held just before. Nothing of rank 0's may change in between, so at the next sighting it still
+/// holds it, unless somebody else's value was written over it; another rank's own value gives way to rank 0's.
 class Sources {
  public:
   explicit Sources(const std::vector<Sighting>& all) {
@@ -59,29 +59,29 @@ class Sources {
 
   /// Null where it was not observed, or where the step has micro-batches whose forwards lie in
   /// between.
-  [[nodiscard]] const Observation* before(const Sighting& sighting) const {
+  [[nodiscard]] const Observation* before(const Sighting& sighting, Rank rank) const {
     if (repeated_.count({sighting.step, sighting.name}) > 0)
       return nullptr;
     const std::int64_t step = sighting.step;
     const std::string& name = sighting.name;
     if (is_phase(sighting.phase, "initial"))
-      return rank_0(step, "before", name);
+      return of(rank, step, "before", name);
     const std::int32_t forward = phase_index(sighting.phase);
     if (forward > 0)
-      return rank_0(step, fmt::format("after_forward/{}", forward - 1), name);
-    if (const Observation* source = rank_0(step, "initial", name); source != nullptr)
+      return of(rank, step, fmt::format("after_forward/{}", forward - 1), name);
+    if (const Observation* source = of(rank, step, "initial", name); source != nullptr)
       return source;
-    return rank_0(step - 1, "after_backward", name);
+    return of(rank, step - 1, "after_backward", name);
   }
 
  private:
-  [[nodiscard]] const Observation* rank_0(std::int64_t step, const std::string& phase,
-                                          const std::string& name) const {
+  [[nodiscard]] const Observation* of(Rank rank, std::int64_t step, const std::string& phase,
+                                      const std::string& name) const {
     const auto place = by_place_.find({step, phase, name});
     if (place == by_place_.end())
       return nullptr;
-    const auto rank = place->second->by_rank.find(Rank{0});
-    return rank == place->second->by_rank.end() ? nullptr : rank->second;
+    const auto held = place->second->by_rank.find(rank);
+    return held == place->second->by_rank.end() ? nullptr : held->second;
   }
 
   std::map<std::tuple<std::int64_t, std::string, std::string>, const Sighting*> by_place_{};
@@ -94,6 +94,7 @@ struct Comparison {
   const Observation* expected{};
   bool undecided{};
   bool overwritten{};  ///< Rank 0 itself no longer holds its own value.
+  bool received{};     ///< Another rank gave up a value of its own for the expected one: it was sent.
 };
 
 Comparison compare(const Sighting& sighting, const Rule& rule, const Sources& sources) {
@@ -105,7 +106,7 @@ Comparison compare(const Sighting& sighting, const Rule& rule, const Sources& so
       return result;
     }
     result.expected = rank_0->second;
-    if (const Observation* before = sources.before(sighting);
+    if (const Observation* before = sources.before(sighting, Rank{0});
         before != nullptr && !identical(*before, *rank_0->second)) {
       result.expected = before;
       result.overwritten = true;
@@ -125,8 +126,11 @@ Comparison compare(const Sighting& sighting, const Rule& rule, const Sources& so
     }
   }
   for (const auto& [rank, observation] : sighting.by_rank) {
-    if (!identical(*observation, *result.expected))
+    const bool same = identical(*observation, *result.expected);
+    if (!same)
       result.differ.insert(rank);
+    const Observation* own = same && rank != Rank{0} ? sources.before(sighting, rank) : nullptr;
+    result.received |= own != nullptr && !identical(*own, *result.expected);
   }
   return result;
 }
@@ -151,6 +155,8 @@ class Collector {
     const std::string name(tensor_name(sighting.name));
     if (finding->names.size() < kNamesMax)
       finding->names.push_back(name);
+    if (!rule.rank_0_decides || comparison.received)
+      blamable_.insert(rule.code);
     for (const Rank rank : comparison.differ)
       differ_[rule.code].insert(rank);
     const auto difference = largest_difference(run_, *comparison.expected,
@@ -169,9 +175,10 @@ class Collector {
     for (Finding& finding : findings_) {
       const RankSet& differ = differ_[finding.code];
       const RankSet everyone = ranks_of(run_);
-      // A minority against a strict majority of three or more; else nobody is convicted.
+      // A minority against a strict majority of three or more; else nobody is convicted. Ranks that merely
+      // happened to hold rank 0's value are no majority: nobody may have been sent it.
       const bool minority = everyone.size() >= 3 && 2 * differ.size() < everyone.size();
-      if (minority && run_.journal_complete) {
+      if (minority && run_.journal_complete && blamable_.count(finding.code) > 0) {
         finding.culprits = differ;
         finding.affected = everyone.minus(differ);
         finding.confidence = Confidence::kLikely;
@@ -217,6 +224,7 @@ class Collector {
   const Run& run_;
   std::vector<Finding> findings_{};
   std::map<std::string, RankSet> differ_{};
+  std::set<std::string> blamable_{};  ///< Codes of which it is proven that the value was sent to some.
   std::map<std::string, std::string> what_{}, place_{};
 };
 
