@@ -67,11 +67,13 @@ Result<void> WarmParent::start() {
 }
 
 void WarmParent::end() {
-  control_.reset();
   if (!process_)
     return;
-  // It holds nothing and serves nobody, so there is no grace.
+  // It holds nothing and serves nobody, so there is no grace; and it is killed before its socket
+  // closes, so that it does not begin an exit of its own, which may start helpers (LeakSanitizer's
+  // does).
   process_.signal(SIGKILL);
+  control_.reset();
   [[maybe_unused]] const auto report =
       os::reap(process_.pidfd(), Clock::now() + std::chrono::seconds(5));
   supervisor_.release(process_);

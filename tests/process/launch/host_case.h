@@ -35,7 +35,11 @@ class HostCase : public ::testing::Test {
 
   void TearDown() override {
     warm_.reset();
-    EXPECT_TRUE(os::members_of(supervisor_->family()).empty()) << "a test left processes behind";
+    for (const os::ProcessStat& process : os::members_of(supervisor_->family())) {
+      ADD_FAILURE() << "left behind: " << process.name << " " << process.id.pid << ", state "
+                    << process.state << ", child of " << process.parent << ", we are "
+                    << ::getpid();
+    }
     std::filesystem::remove_all(directory_);
   }
 
