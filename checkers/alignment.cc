@@ -22,12 +22,19 @@ bool same_call(const Token& a, const Token& b) {
   return same(a, b) && (a.site == 0 || b.site == 0 || a.site == b.site);
 }
 
+/// From the same line too, as far as both are known to be.
+bool same_line(const Token& a, const Token& b) {
+  return same(a, b) && (a.call == nullptr || (a.site != 0 && a.site == b.site));
+}
+
+using Compare = bool (*)(const Token&, const Token&);
+
 /// Calls that agree from a[i] and b[j] on until one side ends; -1 if they disagree before.
 std::int64_t follow(const std::vector<Token>& a, std::size_t i, const std::vector<Token>& b,
-                    std::size_t j) {
+                    std::size_t j, Compare alike = same) {
   std::int64_t calls = 0;
   for (std::size_t n = 0; n < kMatchMax && i + n < a.size() && j + n < b.size(); ++n) {
-    if (!same(a[i + n], b[j + n]))
+    if (!alike(a[i + n], b[j + n]))
       return -1;
     calls += a[i + n].call != nullptr ? 1 : 0;
   }
@@ -41,11 +48,11 @@ struct Edit {
 
 /// `shorter` continued at i is `longer` with calls[j..j+k) left out. Requests are never left out.
 Edit best_edit(const std::vector<Token>& shorter, std::size_t i, const std::vector<Token>& longer,
-               std::size_t j) {
+               std::size_t j, Compare alike = same) {
   Edit best{};
   for (std::size_t k = 1;
        k <= kEditMax && j + k < longer.size() && longer[j + k - 1].call != nullptr; ++k) {
-    const std::int64_t matched = follow(shorter, i, longer, j + k);
+    const std::int64_t matched = follow(shorter, i, longer, j + k, alike);
     if (matched > best.matched)
       best = {matched, k};
   }
@@ -82,7 +89,8 @@ bool repeats(const TokenWindow& window) {
   for (std::size_t p = window.position; p-- > 0;) {
     if (window.tokens[p].call == nullptr)
       return false;
-    if (same(window.tokens[p], due))  // From whichever line: an extra round may have one of its own.
+    if (same(window.tokens[p],
+             due))  // From whichever line: an extra round may have one of its own.
       return true;
     if (!requests)
       break;
@@ -99,6 +107,44 @@ bool swapped(const std::vector<Token>& a, std::size_t i, const std::vector<Token
                      a[i].site == b[j + 1].site && a[i + 1].site == b[j].site;
   return sites && agree(*a[i].call, *b[j + 1].call) && agree(*a[i + 1].call, *b[j].call) &&
          follow(a, i + 2, b, j + 2) >= 0;
+}
+
+/// Calls directly before the position that agree and come from other lines, after some that come
+/// from the same: where the two really parted. Zero if lines were never the same, or are not known.
+std::size_t parted_before(const std::vector<Token>& a, std::size_t i, const std::vector<Token>& b,
+                          std::size_t j) {
+  for (std::size_t back = 0; back <= kEditMax && back < i && back < j; ++back) {
+    const Token& x = a[i - back - 1];
+    const Token& y = b[j - back - 1];
+    if ((x.call == nullptr) != (y.call == nullptr) ||
+        (x.call != nullptr && (x.site == 0 || y.site == 0)))
+      return 0;
+    if (x.call == nullptr || x.site == y.site)
+      return back;
+  }
+  return 0;
+}
+
+/// The edit that makes lines fit as well, at or after the place where they parted.
+Explanation explain_by_lines(const std::vector<Token>& a, std::size_t i,
+                             const std::vector<Token>& b, std::size_t j) {
+  Explanation best;
+  const std::size_t parted = parted_before(a, i, b, j);
+  for (std::size_t back = 1; back <= parted; ++back) {
+    const Edit left_out = best_edit(a, i - back, b, j - back, same_line);
+    const Edit inserted = best_edit(b, j - back, a, i - back, same_line);
+    const bool missing = left_out.matched > inserted.matched;
+    const Edit& edit = missing ? left_out : inserted;
+    if (left_out.matched == inserted.matched ||
+        static_cast<std::uint64_t>(edit.matched) <= best.matched)
+      continue;
+    best = {.code = missing ? "LS208" : "LS207",
+            .calls = edit.calls,
+            .matched = static_cast<std::uint64_t>(edit.matched),
+            .back = back,
+            .also = {}};
+  }
+  return best;
 }
 
 }  // namespace
@@ -152,7 +198,9 @@ Explanation explain(const TokenWindow& suspect, const TokenWindow& reference) {
   if (i >= a.size() || j >= b.size())
     return {};
   if (swapped(a, i, b, j))
-    return {.code = "LS206", .calls = 2, .matched = 2, .also = {}};
+    return {.code = "LS206", .calls = 2, .matched = 2, .back = 0, .also = {}};
+  if (Explanation by_lines = explain_by_lines(a, i, b, j); !by_lines.code.empty())
+    return by_lines;
   const std::int64_t replaced = std::max<std::int64_t>(follow(a, i + 1, b, j + 1), 0);
   const Edit left_out = best_edit(a, i, b, j);
   const Edit inserted = best_edit(b, j, a, i);
@@ -160,13 +208,14 @@ Explanation explain(const TokenWindow& suspect, const TokenWindow& reference) {
   if (best > replaced) {
     const bool tie = left_out.matched == inserted.matched && left_out.calls == inserted.calls;
     if (tie)
-      return {.code = "", .calls = 0, .matched = 0, .also = {"LS207", "LS208"}};
+      return {.code = "", .calls = 0, .matched = 0, .back = 0, .also = {"LS207", "LS208"}};
     const bool missing = left_out.matched > inserted.matched ||
                          (left_out.matched == inserted.matched && left_out.calls < inserted.calls);
     const Edit& edit = missing ? left_out : inserted;
     return {.code = missing ? "LS208" : "LS207",
             .calls = edit.calls,
             .matched = static_cast<std::uint64_t>(edit.matched),
+            .back = 0,
             .also = {}};
   }
   if (replaced > 0)
@@ -183,11 +232,12 @@ Explanation explain(const TokenWindow& suspect, const TokenWindow& reference) {
     return {.code = again ? "LS207" : "LS208",
             .calls = again ? 1 : best_edit(a, i, habitual, j).calls,
             .matched = 0,
+            .back = 0,
             .also = {}};
   if (left_out_before)
-    return {.code = "", .calls = 0, .matched = 0, .also = {"LS207", "LS208"}};
+    return {.code = "", .calls = 0, .matched = 0, .back = 0, .also = {"LS207", "LS208"}};
   if (again)
-    return {.code = "", .calls = 0, .matched = 0, .also = {"LS207"}};
+    return {.code = "", .calls = 0, .matched = 0, .back = 0, .also = {"LS207"}};
   return {};
 }
 

@@ -33,6 +33,7 @@ struct Explanation {
   std::string code{};
   std::uint64_t calls{};    ///< Too many or left out.
   std::uint64_t matched{};  ///< Calls that agree after it.
+  std::size_t back{};  ///< It began so many calls before: calls that look alike, from other lines.
   std::vector<std::string> also{};
 };
 

@@ -229,8 +229,7 @@ class Explainer {
         wait.calls.size() > 1 ? fmt::format(" and {} more", wait.calls.size() - 1) : "";
     const std::string label =
         group == nullptr ? std::string(history::name_of(call.op)) : group->label(call);
-    return fmt::format("waits in {}{}{}", label, more,
-                       at_site(site_of(*state.process, call, "peer")));
+    return fmt::format("in {}{}{}", label, more, at_site(site_of(*state.process, call, "peer")));
   }
 
   const Situation& situation_;

@@ -47,7 +47,11 @@ std::string lower_title(std::string_view code) {
 class Divergence {
  public:
   Divergence(const Run& run, const GroupView& group, std::uint64_t seq)
-      : run_(run), group_(group), seq_(seq), classes_(classes_of(calls_at(group, seq))) {
+      : run_(run),
+        group_(group),
+        seq_(seq),
+        began_(seq),
+        classes_(classes_of(calls_at(group, seq))) {
     std::stable_sort(classes_.begin(), classes_.end(),
                      [](const auto& a, const auto& b) { return a.size() > b.size(); });
   }
@@ -61,8 +65,8 @@ class Divergence {
     finding.also.erase(std::remove(finding.also.begin(), finding.also.end(), finding.code),
                        finding.also.end());
     finding.group = group_.label();
-    finding.seq = seq_;
-    finding.op = std::string(history::name_of(reference().call->op));
+    finding.seq = began_;
+    finding.op = std::string(history::name_of(began(reference()).call->op));
     finding.culprits = blame_.culprits;
     finding.confidence = blame_.confidence;
     for (const At& at : calls_at(group_, seq_)) {
@@ -80,6 +84,12 @@ class Divergence {
   /// A peer that is taken for right, and the one held against it.
   [[nodiscard]] const At& reference() const { return classes_[reference_class_].front(); }
   [[nodiscard]] const At& suspect() const { return classes_[suspect_class_].front(); }
+
+  /// The call of the same member where the two parted: calls may look alike for a while after.
+  [[nodiscard]] At began(const At& at) const {
+    const Collective* call = at.member->at(began_);
+    return {at.member, call == nullptr ? at.call : call};
+  }
 
   void attribute() {
     std::vector<RankSet> sets;
@@ -102,7 +112,7 @@ class Divergence {
     return differences(*reference().call, *suspect().call);
   }
 
-  void explain_by_alignment(Finding& finding) const {
+  void explain_by_alignment(Finding& finding) {
     const TokenWindow suspect_window =
         window_around(run_, *suspect().member, seq_, kBefore, kAfter);
     const TokenWindow reference_window =
@@ -111,6 +121,7 @@ class Divergence {
     if (why.code == "LS206" || (!why.code.empty() && !blame_.culprits.empty())) {
       finding.code = why.code;
       calls_ = why.calls;
+      began_ = seq_ - why.back;
     } else if (!why.code.empty()) {
       // Without a culprit, one rank's extra call is the other's missing one.
       finding.also.insert(finding.also.end(), {"LS207", "LS208"});
@@ -125,10 +136,11 @@ class Divergence {
 
   void add_sites(Finding& finding) const {
     const bool convicted = blame_.culprits.contains(suspect().member->rank);
-    if (auto site =
-            site_of(*suspect().member->process, *suspect().call, convicted ? "culprit" : "peer"))
+    const At wrong = began(suspect());
+    const At right = began(reference());
+    if (auto site = site_of(*wrong.member->process, *wrong.call, convicted ? "culprit" : "peer"))
       finding.sites.push_back(*site);
-    if (auto site = site_of(*reference().member->process, *reference().call, "peer"))
+    if (auto site = site_of(*right.member->process, *right.call, "peer"))
       finding.sites.push_back(*site);
   }
 
@@ -136,7 +148,7 @@ class Divergence {
     for (std::size_t i = 0; i < classes_.size() && i < kLinesMax; ++i) {
       const At& first = classes_[i].front();
       finding.evidence.push_back(
-          fmt::format("{}: {}{}", words(ranks_in(classes_[i])), describe(*first.call),
+          fmt::format("{} at #{}: {}{}", words(ranks_in(classes_[i])), seq_, describe(*first.call),
                       at_site(site_of(*first.member->process, *first.call, "peer"))));
     }
     RankSet others;
@@ -150,13 +162,15 @@ class Divergence {
 
   [[nodiscard]] std::string headline(const std::string& code) const {
     const std::string whose = words(blame_.culprits);
-    const std::string expected = group_.label(*reference().call);
-    const std::string actual(history::name_of(suspect().call->op));
+    const At right = began(reference());
+    const std::string expected = group_.label(*right.call);
+    const std::string actual(history::name_of(began(suspect()).call->op));
     const std::string peers = words(ranks_in(classes_[reference_class_]));
     if (code == "LS207")
-      return fmt::format("{} issued {} extra {} at {}#{}, where {} issued {}", whose,
-                         calls_ == 1 ? "an" : std::to_string(calls_), actual, group_.label(), seq_,
-                         peers, history::name_of(reference().call->op));
+      return fmt::format(
+          "{} issued {} {} at {}#{}, which {} did not issue", whose,
+          calls_ == 1 ? "an extra" : fmt::format("{} extra calls, the first a", calls_), actual,
+          group_.label(), began_, peers);
     if (code == "LS208")
       return fmt::format("{} left out {}{} and went on to the next {}; {} issued it", whose,
                          expected, calls_ > 1 ? fmt::format(" and {} more", calls_ - 1) : "",
@@ -176,11 +190,12 @@ class Divergence {
   const Run& run_;
   const GroupView& group_;
   std::uint64_t seq_;
+  std::uint64_t began_;
   std::vector<std::vector<At>> classes_;
   std::size_t reference_class_{};
   std::size_t suspect_class_{1};
   Attribution blame_{};
-  mutable std::uint64_t calls_{1};
+  std::uint64_t calls_{1};
 };
 
 }  // namespace

@@ -61,8 +61,11 @@ bool entered(const Finding& end, const Finding& mismatch) {
 }
 
 void absorb(Finding& first, Finding& later) {
-  const bool same_call =
-      !first.group.empty() && first.group == later.group && first.seq == later.seq;
+  // A wait further on in the same group is where the mismatch has led.
+  const bool mismatch_led_there =
+      place_of(first.code) == 30 && later.code.rfind("LS3", 0) == 0 && later.seq >= first.seq;
+  const bool same_call = !first.group.empty() && first.group == later.group &&
+                         (first.seq == later.seq || mismatch_led_there);
   const bool explains_wait = is_an_end(first) && later.code.rfind("LS3", 0) == 0;
   first.consequences += later.consequences;
   if (same_call || explains_wait) {

@@ -44,8 +44,9 @@ std::optional<Rule> rule_of(const Sighting& sighting, const std::string& buffers
   return std::nullopt;
 }
 
-/// What a rank held just before. Nothing of rank 0's may change in between, so at the next sighting it still
-/// holds it, unless somebody else's value was written over it; another rank's own value gives way to rank 0's.
+/// What a rank held just before. Nothing of rank 0's may change in between, so at the next sighting
+/// it still holds it, unless somebody else's value was written over it; another rank's own value
+/// gives way to rank 0's.
 class Sources {
  public:
   explicit Sources(const std::vector<Sighting>& all) {
@@ -94,7 +95,7 @@ struct Comparison {
   const Observation* expected{};
   bool undecided{};
   bool overwritten{};  ///< Rank 0 itself no longer holds its own value.
-  bool received{};     ///< Another rank gave up a value of its own for the expected one: it was sent.
+  bool received{};  ///< Another rank gave up a value of its own for the expected one: it was sent.
 };
 
 Comparison compare(const Sighting& sighting, const Rule& rule, const Sources& sources) {
@@ -165,7 +166,9 @@ class Collector {
       finding->evidence.push_back(
           fmt::format("{}: {} differ{} from {}{}", name, words(comparison.differ),
                       comparison.differ.size() == 1 ? "s" : "",
-                      rule.rank_0_decides ? "rank 0's" : "the other ranks",
+                      !rule.rank_0_decides     ? "the other ranks"
+                      : comparison.overwritten ? "what rank 0 had before"
+                                               : "rank 0's",
                       difference ? fmt::format(", by up to {:.6g} on rank {}", *difference,
                                                comparison.differ.begin()->value)
                                  : ""));
@@ -175,15 +178,17 @@ class Collector {
     for (Finding& finding : findings_) {
       const RankSet& differ = differ_[finding.code];
       const RankSet everyone = ranks_of(run_);
-      // A minority against a strict majority of three or more; else nobody is convicted. Ranks that merely
-      // happened to hold rank 0's value are no majority: nobody may have been sent it.
+      // A minority against a strict majority of three or more; else nobody is convicted. Ranks that
+      // merely happened to hold rank 0's value are no majority: nobody may have been sent it.
       const bool minority = everyone.size() >= 3 && 2 * differ.size() < everyone.size();
       if (minority && run_.journal_complete && blamable_.count(finding.code) > 0) {
         finding.culprits = differ;
         finding.affected = everyone.minus(differ);
         finding.confidence = Confidence::kLikely;
       } else {
-        finding.affected = differ;
+        // Where nobody is at fault more than another, all are concerned.
+        const bool all_alike = finding.code == "LS402" || finding.code == "LS406";
+        finding.affected = all_alike && blamable_.count(finding.code) == 0 ? everyone : differ;
       }
       const std::string which =
           finding.names.size() == 1
@@ -224,7 +229,7 @@ class Collector {
   const Run& run_;
   std::vector<Finding> findings_{};
   std::map<std::string, RankSet> differ_{};
-  std::set<std::string> blamable_{};  ///< Codes of which it is proven that the value was sent to some.
+  std::set<std::string> blamable_{};  ///< Codes whose value was, provenly, sent to some rank.
   std::map<std::string, std::string> what_{}, place_{};
 };
 

@@ -281,6 +281,59 @@ TEST(CollectiveOrder, AForwardTooManyInAConversation) {
   EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
 }
 
+// The extra calls look like the regular ones that follow; only their line tells which they are.
+TEST(CollectiveOrder, AForwardTooManyIsFoundAtItsOwnLine) {
+  const Row step{broadcast("dp", 10).at("bn.cc", 4), broadcast("dp", 1).at("bn.cc", 5),
+                 all_reduce("dp", 8).async().at("ddp.cc", 6)};
+  const Row extra{broadcast("dp", 10).at("extra.cc", 1), broadcast("dp", 1).at("extra.cc", 2)};
+  lockstep::Run run = make_run({
+      times(3, step),
+      times(2, step) + extra + Row{step[0], step[1]},
+      times(3, step),
+  });
+  const Finding finding = only_finding(run);
+  EXPECT_EQ(finding.code, "LS207");
+  EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
+  EXPECT_EQ(finding.seq, 6U);
+  ASSERT_FALSE(finding.sites.empty());
+  EXPECT_EQ(finding.sites[0].file, "extra.cc");
+  EXPECT_EQ(finding.sites[0].role, "culprit");
+}
+
+// What the extra forward does first (rebuilding buckets) is done from its line instead of the
+// regular one.
+TEST(CollectiveOrder, AForwardTooManyThatTakesOverWhatIsDoneOnce) {
+  const Row step{broadcast("dp", 10).at("bn.cc", 4), broadcast("dp", 1).at("bn.cc", 4),
+                 all_reduce("dp", 8).async().at("ddp.cc", 6)};
+  const Row once{broadcast("dp", 3).at("ddp.cc", 9), broadcast("dp", 1).at("ddp.cc", 9)};
+  const Row once_there{once[0].at("extra.cc", 1), once[1].at("extra.cc", 1)};
+  const Row extra{step[0].at("extra.cc", 2), step[1].at("extra.cc", 2)};
+  const Finding finding = only_finding(make_run({
+      step + once + step,
+      step + once_there + extra + Row{step[0], step[1]},
+      step + once + step,
+  }));
+  EXPECT_EQ(finding.code, "LS207");
+  EXPECT_EQ(finding.seq, 5U);
+  EXPECT_EQ(finding.sites.at(0).line, 2);
+}
+
+// What a key is must not depend on whether names were resolved.
+TEST(CollectiveOrder, SaysTheSameWithAndWithoutResolvedNames) {
+  const Call a = all_reduce("dp", 8).at("x.py", 1);
+  const Call b = all_reduce("dp", 9).at("x.py", 2);
+  lockstep::Run run = make_run({{a, b, a}, {b, a, a}});
+  const Finding resolved = only_finding(run);
+  for (Process& process : run.processes) {
+    for (CallSite& site : process.sites) {
+      for (Frame& frame : site.frames)
+        frame = {frame.module, frame.offset, "", 0, ""};
+    }
+  }
+  EXPECT_EQ(only_finding(run).code, resolved.code);
+  EXPECT_EQ(only_finding(run).headline, resolved.headline);
+}
+
 TEST(CollectiveOrder, AnotherSizeIsNotAnExtraCall) {
   const Finding finding = only_finding(make_run({
       times(6, {all_reduce("dp", 8)}),

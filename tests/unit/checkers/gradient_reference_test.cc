@@ -175,6 +175,18 @@ TEST(GradientReference, SmallerTypesAreHeldToWhatTheyCan) {
   EXPECT_EQ(check(typed({.w = on_all(shifted(kW, 1e-4)), .dtype = "F32"})).outcome, Outcome::kFail);
 }
 
+TEST(GradientReference, ASmallTypeWithoutARunOfItsOwn) {
+  const auto outcome = [](double by) {
+    lockstep::Run run = typed({.w = on_all(shifted(kW, by)), .dtype = "BF16"});
+    std::erase_if(run.observations,
+                  [](const Observation& seen) { return seen.variant.rfind("x1/", 0) == 0; });
+    return check(run).outcome;
+  };
+  EXPECT_EQ(outcome(0.01), Outcome::kPass);  // Within one rounding.
+  EXPECT_EQ(outcome(0.1), Outcome::kUndecided);
+  EXPECT_EQ(outcome(3), Outcome::kFail);
+}
+
 TEST(GradientReference, ExactMeansExact) {
   lockstep::Run run = typed({});
   run.plan.options["rule"] = "exact";
