@@ -138,10 +138,15 @@ class Divergence {
     const bool convicted = blame_.culprits.contains(suspect().member->rank);
     const At wrong = began(suspect());
     const At right = began(reference());
-    if (auto site = site_of(*wrong.member->process, *wrong.call, convicted ? "culprit" : "peer"))
+    const std::string role = convicted ? "culprit" : "peer";
+    // An extra call may well come from the line that all use, called once more from elsewhere.
+    auto site = finding.code == "LS207" ? parting_site_of(*wrong.member->process, *wrong.call,
+                                                          *right.member->process, *right.call, role)
+                                        : site_of(*wrong.member->process, *wrong.call, role);
+    if (site)
       finding.sites.push_back(*site);
-    if (auto site = site_of(*right.member->process, *right.call, "peer"))
-      finding.sites.push_back(*site);
+    if (auto peer = site_of(*right.member->process, *right.call, "peer"))
+      finding.sites.push_back(*peer);
   }
 
   void add_evidence(Finding& finding) const {

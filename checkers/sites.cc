@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 
@@ -112,6 +113,23 @@ std::optional<SiteRef> site_of(const Process& process, const Collective& call,
   if (call.site == 0 || call.site >= process.sites.size() || !process.rank)
     return std::nullopt;
   return site_of(*process.rank, process.sites[call.site].frames, role);
+}
+
+std::optional<SiteRef> parting_site_of(const Process& process, const Collective& call,
+                                       const Process& other_process, const Collective& other,
+                                       const std::string& role) {
+  const auto own = site_of(process, call, role);
+  if (!own || other.site >= other_process.sites.size())
+    return own;
+  const std::vector<Frame>& theirs = other_process.sites[other.site].frames;
+  std::vector<Frame> frames = process.sites[call.site].frames;
+  std::erase_if(frames, [&](const Frame& frame) {
+    return std::any_of(theirs.begin(), theirs.end(), [&](const Frame& f) {
+      return f.module == frame.module && f.offset == frame.offset;
+    });
+  });
+  const auto parting = site_of(*process.rank, frames, role);
+  return parting ? parting : own;
 }
 
 std::string at_site(const std::optional<SiteRef>& site) {

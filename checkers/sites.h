@@ -27,7 +27,13 @@ std::optional<SiteRef> site_of(const Process& process, const Collective& call,
 std::optional<SiteRef> site_of(Rank rank, const std::vector<Frame>& frames,
                                const std::string& role);
 
-/// " at ddp.cc:118 (reduce)", or empty.
+/// Where a call parts from another that comes from the same line: the innermost line of the user's
+/// that the other's stack has not. The line of the call itself if there is none.
+std::optional<SiteRef> parting_site_of(const Process& process, const Collective& call,
+                                       const Process& other_process, const Collective& other,
+                                       const std::string& role);
+
+/// " at ddp.cc:118", or empty.
 std::string at_site(const std::optional<SiteRef>& site);
 
 }  // namespace lockstep::checkers
