@@ -118,7 +118,7 @@ std::optional<SiteRef> site_of(const Process& process, const Collective& call,
 std::optional<SiteRef> parting_site_of(const Process& process, const Collective& call,
                                        const Process& other_process, const Collective& other,
                                        const std::string& role) {
-  const auto own = site_of(process, call, role);
+  auto own = site_of(process, call, role);
   if (!own || other.site >= other_process.sites.size())
     return own;
   const std::vector<Frame>& theirs = other_process.sites[other.site].frames;
@@ -128,7 +128,7 @@ std::optional<SiteRef> parting_site_of(const Process& process, const Collective&
       return f.module == frame.module && f.offset == frame.offset;
     });
   });
-  const auto parting = site_of(*process.rank, frames, role);
+  auto parting = site_of(*process.rank, frames, role);
   return parting ? parting : own;
 }
 

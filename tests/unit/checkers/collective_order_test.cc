@@ -397,44 +397,5 @@ TEST(CollectiveOrder, AnUnknownCallBeforeItSparesTheMinority) {
   EXPECT_TRUE(only_finding(run).culprits.empty());
 }
 
-// --- Rings that overflowed
-// --------------------------------------------------------------------------------------
-
-lockstep::Run overflowed(std::size_t kept, std::size_t odd_one) {
-  const std::size_t count = 10'000;
-  Row right = times(count, {all_reduce("dp", 8)});
-  Row wrong = right;
-  wrong[odd_one] = all_reduce("dp", 9);
-  lockstep::Run run = make_run({right, wrong, right});
-  for (Process& process : run.processes) {
-    process.dropped = count - kept;
-    process.collectives.erase(process.collectives.begin(),
-                              process.collectives.end() - static_cast<std::ptrdiff_t>(kept));
-  }
-  return run;
-}
-
-TEST(CollectiveOrder, ADivergenceStillInTheRingIsBlamedIfDigestsVouchForTheRest) {
-  const Finding finding = only_finding(overflowed(3000, 9'500));
-  EXPECT_EQ(finding.seq, 9'500U);
-  EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
-}
-
-TEST(CollectiveOrder, AnOverwrittenDivergenceIsLocatedAndUndecided) {
-  const Verdict verdict = check(overflowed(3000, 2'500));
-  EXPECT_EQ(verdict.outcome, Outcome::kUndecided);
-  EXPECT_NE(verdict.reason.find("dp#2048 to #3071"), std::string::npos) << verdict.reason;
-}
-
-TEST(CollectiveOrder, AnOverflowedHealthyRunPasses) {
-  const Row row = times(5'000, {all_reduce("dp", 8)});
-  lockstep::Run run = make_run({row, row});
-  for (Process& process : run.processes) {
-    process.dropped = 3'000;
-    process.collectives.erase(process.collectives.begin(), process.collectives.begin() + 3'000);
-  }
-  expect_pass(run);
-}
-
 }  // namespace
 }  // namespace lockstep::testing
