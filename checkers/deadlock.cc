@@ -22,7 +22,7 @@ constexpr std::uint64_t kOthersMayTakeNs = 5'000'000'000;
 struct Knot {
   const GroupView* group{};
   const Collective* call{};  ///< As the first waiter issued it.
-  RankSet waiting{}, absent{}, incompatible{};
+  RankSet waiting{}, absent{}, incompatible{}, broken{};
   std::uint64_t since_ns{kNever};
 };
 
@@ -41,7 +41,7 @@ std::vector<Knot> knots_of(const std::vector<StuckWait>& waits) {
     auto knot = std::find_if(knots.begin(), knots.end(),
                              [&](const Knot& k) { return same_operation(k, wait); });
     if (knot == knots.end()) {
-      knots.push_back({wait.group, wait.call, {}, {}, {}, kNever});
+      knots.push_back({wait.group, wait.call, {}, {}, {}, {}, kNever});
       knot = std::prev(knots.end());
     }
     knot->waiting.insert(wait.rank);
@@ -50,6 +50,8 @@ std::vector<Knot> knots_of(const std::vector<StuckWait>& waits) {
       knot->absent.insert(rank);
     for (const Rank rank : wait.incompatible)
       knot->incompatible.insert(rank);
+    for (const Rank rank : wait.broken)
+      knot->broken.insert(rank);
   }
   std::stable_sort(knots.begin(), knots.end(), [](const Knot& a, const Knot& b) {
     if (a.group == b.group && !history::is_point_to_point(a.call->op) &&
@@ -107,12 +109,18 @@ class Explainer {
       if (!knot.absent.empty() || !knot.incompatible.empty())
         return &knot;
     }
+    for (const Knot& knot : knots_) {
+      if (!knot.broken.empty())
+        return &knot;
+    }
     return nullptr;
   }
 
   [[nodiscard]] std::string code_of(const Knot& knot) const {
     const bool by_an_outsider =
         std::any_of(knot.absent.begin(), knot.absent.end(), [&](Rank r) { return !in_a_call(r); });
+    if (knot.absent.empty() && knot.incompatible.empty())
+      return "LS307";
     if (!by_an_outsider)
       return "LS302";
     return history::is_point_to_point(knot.call->op) ? "LS210" : "LS301";
@@ -121,9 +129,11 @@ class Explainer {
   [[nodiscard]] Attribution attribute(const Knot& knot) const {
     RankSet gone;
     for (const Knot& any : knots_) {
-      for (const Rank rank : any.absent) {
-        if (situation_.gone().contains(rank))
-          gone.insert(rank);
+      for (const RankSet& owing : {any.absent, any.broken}) {
+        for (const Rank rank : owing) {
+          if (situation_.gone().contains(rank))
+            gone.insert(rank);
+        }
       }
     }
     if (!gone.empty())
@@ -145,6 +155,9 @@ class Explainer {
     if (code == "LS302")
       return fmt::format("{} wait for each other in a circle, {} in {}", words(stuck_),
                          words(knot.waiting), where);
+    if (code == "LS307")
+      return fmt::format("{} cannot finish: it broke on {}; {} {} in it", where, words(knot.broken),
+                         words(knot.waiting), knot.waiting.size() == 1 ? "waits" : "wait");
     if (code == "LS210")
       return fmt::format("{} waits in {} {} rank {}, and {} never comes to it", words(knot.waiting),
                          where, knot.call->op == history::Op::kSend ? "to" : "from", peer_of(knot),

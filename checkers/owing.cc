@@ -82,6 +82,10 @@ Situation::Situation(const Run& run)
   for (const GroupView& group : groups_)
     partly_seen_.push_back(is_partly_seen(group, cutoff_ns_));
   gone_ = gone_ranks(run, cutoff_ns_);
+  for (const ProcessEnd& end : run.ends) {
+    if (end.rank && gone_.contains(*end.rank) && (end.signal || end.exit_status.value_or(0) != 0))
+      crashed_.insert(*end.rank);
+  }
   for (const Rank rank : ranks_of(run)) {
     const Process* process = current_process(run, rank);
     if (process != nullptr)
@@ -118,7 +122,15 @@ void Situation::owing_collective(const GroupView& group, const Collective& call,
     const Collective* theirs = member.at(call.seq);
     if (theirs != nullptr && !theirs->overlapped && !call.overlapped && !agree(call, *theirs))
       wait.incompatible.insert(member.rank);
+    else if (theirs != nullptr && !crashed_.empty() && is_broken(member.rank, *theirs))
+      wait.broken.insert(member.rank);
   }
+}
+
+/// Its part in the call is over without a result, and a member has crashed: no timeout of the caller's did it.
+bool Situation::is_broken(Rank rank, const Collective& call) const {
+  const bool completed = call.completed_ns && *call.completed_ns <= cutoff_ns_;
+  return completed ? call.failed : crashed_.contains(rank) && !call.completion_unseen;
 }
 
 void Situation::owing_message(const GroupView& group, const Member& me, const Collective& call,
@@ -165,7 +177,7 @@ void Situation::owing_message(const GroupView& group, const Member& me, const Co
 }
 
 StuckWait Situation::owing(const ProcessState& waiter, const Collective& call) const {
-  StuckWait wait{waiter.rank, &call, group_of(waiter, call), {}, {}};
+  StuckWait wait{waiter.rank, &call, group_of(waiter, call), {}, {}, {}};
   if (wait.group == nullptr || wait.group->members_disagree)
     return wait;
   if (partly_seen_[static_cast<std::size_t>(wait.group - groups_.data())])
@@ -195,7 +207,8 @@ bool Situation::can_go_on(const ProcessState& state, const RankSet& stuck) const
     for (const Collective* call : wait.calls) {
       const StuckWait owed = owing(state, *call);
       // A message from anyone may come from any of them, a collective needs every one.
-      if (!lost(owed.absent, call->op == Op::kRecvAny) && !lost(owed.incompatible, false))
+      if (!lost(owed.absent, call->op == Op::kRecvAny) && !lost(owed.incompatible, false) &&
+          !lost(owed.broken, false))
         return true;
     }
   }
@@ -243,6 +256,7 @@ std::vector<StuckWait> Situation::waits_of(const RankSet& stuck) const {
         };
         keep_lost(owed.absent);
         keep_lost(owed.incompatible);
+        keep_lost(owed.broken);
         waits.push_back(std::move(owed));
       }
     }

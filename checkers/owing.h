@@ -16,7 +16,7 @@ struct StuckWait {
   const GroupView* group{};
   RankSet absent{};        ///< Owe it: have not issued it.
   RankSet incompatible{};  ///< Issued something else in its place.
-  [[nodiscard]] bool owed() const { return !absent.empty() || !incompatible.empty(); }
+  RankSet broken{};        ///< Issued it and died in it, or had it fail because another one died.
 };
 
 /// Everything a deadlock is judged from, as of the first thing we did to the job.
@@ -47,6 +47,7 @@ class Situation {
   void owing_collective(const GroupView& group, const Collective& call, StuckWait& wait) const;
   void owing_message(const GroupView& group, const Member& me, const Collective& call,
                      StuckWait& wait) const;
+  [[nodiscard]] bool is_broken(Rank rank, const Collective& call) const;
   [[nodiscard]] bool can_go_on(const ProcessState& state, const RankSet& stuck) const;
 
   const Run& run_;
@@ -55,6 +56,7 @@ class Situation {
   std::vector<bool> partly_seen_{};  ///< By group.
   std::vector<ProcessState> states_{};
   RankSet gone_{};
+  RankSet crashed_{};  ///< Those of `gone_` that ended by a signal or with a status other than 0.
 };
 
 }  // namespace lockstep::checkers

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""The suite again and again: no finding on what is right, every mutant caught wherever it strikes.
+
+Pieces: 20 repetitions of the whole suite, the second half of them with every core loaded by something else, and 50
+draws of rank, step and bucket for all mutants. Resumable: what is done is kept in a file, and a call goes on where
+the last one stopped. Prints `N of M done` after each piece.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+REPETITIONS, DRAWS = 20, 50
+
+
+@contextlib.contextmanager
+def load(cores: int):
+    """Busy processes; they end with us."""
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(cores)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
+def run_suite(program: str, *arguments: str) -> dict:
+    with tempfile.TemporaryDirectory(prefix="lockstep-soak-") as scratch:
+        run = pathlib.Path(scratch) / "run"
+        done = subprocess.run([program, "suite", *arguments, "--run-dir", str(run), "--format", "json"],
+                              cwd=scratch, capture_output=True, stdin=subprocess.DEVNULL)
+        if done.returncode not in (0, 1, 2):
+            raise SystemExit(f"lockstep ended with {done.returncode}: {done.stderr.decode()}")
+        return json.loads(done.stdout)
+
+
+def judge(report: dict) -> dict:
+    """False alarms, mutants that were missed or blamed on the wrong ranks, and what stayed undecided."""
+    cases = report["cases"]
+    return {
+        "false_alarms": [f"{f['case']}: {f['headline']}" for f in report["findings"]],
+        "missed": [f"{c['id']}: {c['reason']}" for c in cases if c["mutants"] and c["verdict"] != "pass"],
+        "undecided": [f"{c['id']}: {c['reason']}" for c in cases if not c["mutants"] and c["verdict"] == "undecided"],
+        "wall_s": report["wall_s"],
+        "cases": len(cases),
+    }
+
+
+def pieces():
+    for i in range(REPETITIONS):
+        yield f"repetition {i}", i >= REPETITIONS // 2, ("--seed", str(1 + i % 3))
+    for seed in range(1000, 1000 + DRAWS):
+        yield f"draw {seed}", False, ("--implementation", "mutant", "--seed", str(seed))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60, help="stop after the piece in which this is reached")
+    parser.add_argument("--again", action="store_true", help="forget what is done")
+    parser.add_argument("--only", default="", help="only pieces whose name begins so: repetition, draw")
+    options = parser.parse_args()
+    build = pathlib.Path(os.environ.get("LOCKSTEP_BUILD_DIR", "build"))
+    program, state = str((build / "bin" / "lockstep").resolve()), build / "soak-suite.json"
+    done = {} if options.again or not state.exists() else json.loads(state.read_text())
+    begun, todo = time.monotonic(), [p for p in pieces() if p[0].startswith(options.only)]
+    for name, loaded, arguments in todo:
+        if name in done:
+            continue
+        with load(os.cpu_count() if loaded else 0):
+            done[name] = judge(run_suite(program, *arguments))
+        state.write_text(json.dumps(done))
+        print(f"{sum(p[0] in done for p in todo)} of {len(todo)} done  {name}: {done[name]}", flush=True)
+        if time.monotonic() - begun > options.minutes * 60:
+            break
+    totals = {key: sum(len(done[p[0]][key]) for p in todo if p[0] in done)
+              for key in ("false_alarms", "missed", "undecided")}
+    print(f"false alarms {totals['false_alarms']}, mutants missed {totals['missed']}, "
+          f"undecided {totals['undecided']}, in {sum(p[0] in done for p in todo)} of {len(todo)} pieces")
+    return 1 if totals["false_alarms"] or totals["missed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
