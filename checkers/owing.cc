@@ -127,7 +127,8 @@ void Situation::owing_collective(const GroupView& group, const Collective& call,
   }
 }
 
-/// Its part in the call is over without a result, and a member has crashed: no timeout of the caller's did it.
+/// Its part in the call is over without a result, and a member has crashed: no timeout of the
+/// caller's did it.
 bool Situation::is_broken(Rank rank, const Collective& call) const {
   const bool completed = call.completed_ns && *call.completed_ns <= cutoff_ns_;
   return completed ? call.failed : crashed_.contains(rank) && !call.completion_unseen;

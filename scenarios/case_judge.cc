@@ -14,7 +14,8 @@ namespace {
 // The line of the source that a finding names carries "SITE: marker". Read from the source itself,
 // so that no line number is kept anywhere.
 bool line_has_marker(const SiteRef& site, const std::string& marker) {
-  std::ifstream file(std::filesystem::path(LOCKSTEP_SOURCE_DIR) / site.file);  // An absolute path stays as it is.
+  std::ifstream file(std::filesystem::path(LOCKSTEP_SOURCE_DIR) /
+                     site.file);  // An absolute path stays as it is.
   std::string line;
   for (std::int32_t number = 1; std::getline(file, line); ++number) {
     if (number == site.line)

@@ -67,6 +67,16 @@ std::vector<launch::HostSpec> specs_of(const Case& cell, const std::string& live
   return specs;
 }
 
+// Hosts that could not be started leave the case undecided; what would keep every case from running
+// is an error.
+Result<void> not_started(history::JournalWriter& journal, const Error& why) {
+  if (why.kind == Error::Kind::kEnvironment || why.kind == Error::Kind::kUsage ||
+      why.kind == Error::Kind::kInterrupted)
+    return why;
+  (void)journal.append(Acted{.at_ns = now_ns(), .action = "ended-early", .reason = why.what});
+  return journal.close();
+}
+
 // Resolves the call sites while the programs are as they were, so that `check` says the same lines
 // later.
 Result<Run> close_and_open(history::RunDirectory& directory) {
@@ -102,6 +112,9 @@ Result<void> CaseRunner::talk(const Case& cell, history::RunDirectory& directory
   if (!journal)
     return journal.error();
   const std::filesystem::path scratch = directory.path() + "/scratch";
+  const auto gone_at_end = supervisor_.remove_at_end(scratch.string());
+  if (!gone_at_end)
+    return gone_at_end.error();
   std::error_code failed;
   std::filesystem::create_directory(scratch, failed);
   if (failed)
@@ -117,7 +130,7 @@ Result<void> CaseRunner::talk(const Case& cell, history::RunDirectory& directory
   auto job = launch::HostJob::start(supervisor_, job_options,
                                     specs_of(cell, directory.live(), ranks_, reference_));
   if (!job)
-    return job.error();
+    return not_started(*journal, job.error());
   Conversation conversation(
       **job, *journal, plan, cell, {directory.path(), scratch},
       std::chrono::milliseconds(static_cast<std::int64_t>(options_.request_limit_s * 1000)));
@@ -128,7 +141,6 @@ Result<void> CaseRunner::talk(const Case& cell, history::RunDirectory& directory
     (void)journal->append(Acted{.at_ns = now_ns(), .action = "ended-early", .reason = ended_early});
   }
   (*job)->end(ended_early.empty() ? "the case is over" : ended_early);
-  std::filesystem::remove_all(scratch, failed);
   return journal->close();
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "harness/base/check.h"
 #include "harness/base/clock.h"
 #include "harness/history/tensor_file.h"
@@ -11,6 +13,8 @@ namespace {
 
 using protocol::Answer;
 using protocol::Json;
+
+constexpr std::chrono::seconds kAfterLoss{5};
 
 Error ended_early(std::string what) { return {Error::Kind::kHost, std::move(what), ""}; }
 
@@ -116,7 +120,7 @@ void Conversation::take_line(std::size_t host, const std::string& line) {
 }
 
 Result<void> Conversation::wait_for(const std::vector<std::size_t>& hosts) {
-  const auto deadline = std::chrono::steady_clock::now() + request_limit_;
+  auto deadline = std::chrono::steady_clock::now() + request_limit_;
   const auto settled = [&] {
     for (const std::size_t host : hosts) {
       const Pending& pending = pending_[host];
@@ -125,7 +129,18 @@ Result<void> Conversation::wait_for(const std::vector<std::size_t>& hosts) {
     }
     return true;
   };
+  // A rank that is lost is not started again: what its peers make of it is awaited only for so
+  // long.
+  const auto lost = [&] {
+    return std::any_of(hosts.begin(), hosts.end(), [&](std::size_t host) {
+      const Pending& pending = pending_[host];
+      return !pending.lost.empty() ||
+             (pending.answer && pending.answer->outcome == Answer::Outcome::kFailed);
+    });
+  };
   while (!settled()) {
+    if (lost())
+      deadline = std::min(deadline, std::chrono::steady_clock::now() + kAfterLoss);
     const launch::Event event = job_.wait(deadline);
     switch (event.kind) {
       case launch::Event::Kind::kLine:
@@ -151,12 +166,12 @@ Result<void> Conversation::wait_for(const std::vector<std::size_t>& hosts) {
         return Error{Error::Kind::kInterrupted, stopped_, ""};
       case launch::Event::Kind::kDeadline:
         stopped_ = "deadline";
-        (void)journal_.append(
-            Acted{.at_ns = now_ns(),
-                  .action = "deadline",
-                  .reason = fmt::format("no answer within {} s", request_limit_.count() / 1000)});
-        return Error{Error::Kind::kTimeout,
-                     fmt::format("no answer within {} s", request_limit_.count() / 1000), ""};
+        return Error{
+            Error::Kind::kTimeout,
+            lost() ? fmt::format("a rank was lost and others did not answer within {} s of it",
+                                 kAfterLoss.count())
+                   : fmt::format("no answer within {} s", request_limit_.count() / 1000),
+            ""};
     }
   }
   return {};

@@ -73,9 +73,9 @@ Result<void> GradientEquivalence::converse(Conversation& talk, const Case& cell)
     // A rank that is merely late must never be found guilty of anything.
     if (const std::string seconds = cell.option("late_s"); step == 1 && !seconds.empty()) {
       if (auto late = talk.ask_rank(Rank{cell.world_size - 1}, {{"message", "fault"},
-                                                               {"kind", "sleep"},
-                                                               {"at", "backward"},
-                                                               {"seconds", std::stod(seconds)}});
+                                                                {"kind", "sleep"},
+                                                                {"at", "backward"},
+                                                                {"seconds", std::stod(seconds)}});
           !late)
         return late.error();
     }

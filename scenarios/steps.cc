@@ -188,7 +188,8 @@ std::vector<Weighing> weighings(const Conversation& talk, const StepPlan& plan) 
       all.push_back({.variant = fmt::format("x1/{}", p),
                      .weight = right,
                      .dtype = talk.cell().dtype,
-                     .permutation = p * 1000, .widen = false});
+                     .permutation = p * 1000,
+                     .widen = false});
   }
   return all;
 }

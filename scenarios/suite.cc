@@ -161,11 +161,13 @@ Result<Report> run_suite(launch::Supervisor& supervisor, const SuiteOptions& opt
     if (progress.running)
       progress.running(cell);
     Result<CaseReport> result = runner.run(cell);
-    if (!result)
+    if (!result && result.error().kind != Error::Kind::kInterrupted)
       return result.error();
-    report.cases.push_back(std::move(*result));
-    if (progress.finished)
-      progress.finished(report.cases.back());
+    if (result) {
+      report.cases.push_back(std::move(*result));
+      if (progress.finished)
+        progress.finished(report.cases.back());
+    }
     if (const std::string why = supervisor.interrupted(); !why.empty()) {
       report.reason = fmt::format("interrupted ({}) after {} of {} cases", why, report.cases.size(),
                                   cases.size());

@@ -20,7 +20,7 @@ struct SuiteOptions {
       implementations{};              ///< Empty: all; "mutant/NAME" and "mutant" (all of them) too.
   std::vector<std::int32_t> ranks{};  ///< Empty: all.
   std::vector<std::string> dtypes{};  ///< Empty: all.
-  std::vector<std::string> cases{};            ///< Ids; empty: all.
+  std::vector<std::string> cases{};   ///< Ids; empty: all.
   bool mutants{true};
   std::uint64_t seed{1};
   std::string rank_host{};  ///< Programs that serve the conversation.

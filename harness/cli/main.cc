@@ -12,15 +12,18 @@ namespace {
 
 // The words of an option and what they stand for; help and error messages list the words.
 template <class Value>
-void add_choice(CLI::App& command, const std::string& flag, Value& value, const std::map<std::string, Value>& words) {
+void add_choice(CLI::App& command, const std::string& flag, Value& value,
+                const std::map<std::string, Value>& words) {
   std::vector<std::string> known;
   std::string listed;
   for (const auto& [word, meaning] : words) {
     known.push_back(word);
     listed += (listed.empty() ? "" : ", ") + word;
   }
-  command.add_option_function<std::string>(flag, [&value, words](const std::string& word) { value = words.at(word); },
-                                           "One of " + listed)
+  command
+      .add_option_function<std::string>(
+          flag, [&value, words](const std::string& word) { value = words.at(word); },
+          "One of " + listed)
       ->check(CLI::IsMember(known).description(""));
 }
 
@@ -31,7 +34,9 @@ void add_output(CLI::App& command, Output& output) {
                       {"junit", Format::kJunit},
                       {"concise", Format::kConcise}});
   add_choice<ColorChoice>(command, "--color", output.color,
-                          {{"auto", ColorChoice::kAuto}, {"always", ColorChoice::kAlways}, {"never", ColorChoice::kNever}});
+                          {{"auto", ColorChoice::kAuto},
+                           {"always", ColorChoice::kAlways},
+                           {"never", ColorChoice::kNever}});
 }
 
 struct Parsed {

@@ -61,6 +61,10 @@ int run_cases(launch::Supervisor& supervisor, const SuiteCommand& command,
   Result<history::RunDirectory> directory = history::RunDirectory::create(where);
   if (!directory)
     return report_error(directory.error());
+  const auto announced = supervisor.announce_run(directory->path());
+  const auto rescued = supervisor.rescue_at_death(directory->live(), directory->history());
+  if (!announced || !rescued)
+    return report_error(announced ? rescued.error() : announced.error());
   const HumanOptions human = human_options_here(command.output, directory->path());
   const bool to_people = command.output.format == Format::kHuman;
   const Report header = header_of(directory->id(), command.suite.command);

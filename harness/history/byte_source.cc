@@ -15,11 +15,13 @@ Result<std::unique_ptr<FileSource>> FileSource::open(const std::string& path) {
   // Not blocking: a FIFO of that name must not hold the reader.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0)
-    return Error{Error::Kind::kIo, fmt::format("cannot read {}: {}", path, std::strerror(errno)), ""};
-  struct stat status{};
+    return Error{Error::Kind::kIo, fmt::format("cannot read {}: {}", path, std::strerror(errno)),
+                 ""};
+  struct stat status {};
   if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
     ::close(fd);
-    return Error{Error::Kind::kIo, fmt::format("cannot read {}: it is not a regular file", path), ""};
+    return Error{Error::Kind::kIo, fmt::format("cannot read {}: it is not a regular file", path),
+                 ""};
   }
   return std::unique_ptr<FileSource>(new FileSource(fd));
 }
@@ -27,14 +29,15 @@ Result<std::unique_ptr<FileSource>> FileSource::open(const std::string& path) {
 FileSource::~FileSource() { ::close(fd_); }
 
 std::uint64_t FileSource::size() {
-  struct stat status{};
+  struct stat status {};
   return fstat(fd_, &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : 0;
 }
 
 std::size_t FileSource::read(std::uint64_t offset, std::span<std::byte> into) {
   std::size_t done = 0;
   while (done < into.size()) {
-    const ssize_t got = pread(fd_, into.data() + done, into.size() - done, static_cast<off_t>(offset + done));
+    const ssize_t got =
+        pread(fd_, into.data() + done, into.size() - done, static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR)
       continue;
     if (got <= 0)

@@ -1,4 +1,5 @@
-// Where a reader gets its bytes: a file (never mapped, since another process may truncate it), or memory.
+// Where a reader gets its bytes: a file (never mapped, since another process may truncate it), or
+// memory.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,8 @@ class ByteSource {
  public:
   virtual ~ByteSource() = default;
   virtual std::uint64_t size() = 0;
-  /// Fills `into` from `offset` on and says how many bytes there were; fewer at the end or on an I/O error.
+  /// Fills `into` from `offset` on and says how many bytes there were; fewer at the end or on an
+  /// I/O error.
   virtual std::size_t read(std::uint64_t offset, std::span<std::byte> into) = 0;
 };
 

@@ -6,8 +6,11 @@ namespace fs = std::filesystem;
 
 namespace lockstep::history {
 
-Follower::Follower(std::string live_directory, std::string journal, Plan plan, std::size_t collectives_max)
-    : live_directory_(std::move(live_directory)), journal_path_(std::move(journal)), collectives_max_(collectives_max) {
+Follower::Follower(std::string live_directory, std::string journal, Plan plan,
+                   std::size_t collectives_max)
+    : live_directory_(std::move(live_directory)),
+      journal_path_(std::move(journal)),
+      collectives_max_(collectives_max) {
   run_.plan = std::move(plan);
   run_.live = true;
 }

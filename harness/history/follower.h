@@ -1,5 +1,5 @@
-// Follows the history of a job while it runs: a Run that grows. Only good for deciding when to stop; what is
-// reported is judged from the closed run.
+// Follows the history of a job while it runs: a Run that grows. Only good for deciding when to
+// stop; what is reported is judged from the closed run.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,18 @@ namespace lockstep::history {
 
 class Follower {
  public:
-  /// `live_directory` holds the .lsh files (it may be empty yet); `journal` is the journal's path, or empty.
-  /// Of each process the last `collectives_max` complete collectives are kept, and all that are not.
-  Follower(std::string live_directory, std::string journal, Plan plan = {}, std::size_t collectives_max = 16384);
+  /// `live_directory` holds the .lsh files (it may be empty yet); `journal` is the journal's path,
+  /// or empty. Of each process the last `collectives_max` complete collectives are kept, and all
+  /// that are not.
+  Follower(std::string live_directory, std::string journal, Plan plan = {},
+           std::size_t collectives_max = 16384);
 
   /// Takes what is new since the last poll. True if anything was.
   bool poll();
   /// As of the last poll; Run::live is set. What can not be read yet is not in Run::missing.
   [[nodiscard]] const Run& run() const { return run_; }
-  /// How far the process is right now (a fresh look at its counters); none if it has written no history.
+  /// How far the process is right now (a fresh look at its counters); none if it has written no
+  /// history.
   std::optional<Head> head(std::int32_t pid);
 
  private:

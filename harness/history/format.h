@@ -1,10 +1,11 @@
-// The history file `<host>-<pid>-<start ticks>-<n>.lsh`: the layout that the writer inside a rank and the
-// reader agree on. C++17, standard library only: the tap is compiled on the user's host.
+// The history file `<host>-<pid>-<start ticks>-<n>.lsh`: the layout that the writer inside a rank
+// and the reader agree on. C++17, standard library only: the tap is compiled on the user's host.
 //
 //   header page | definitions | group table | digests | pending slots | ring of collective slots
 //
-// All numbers are little endian. Everything the writer changes later is one aligned 64- or 32-bit word, so
-// that a kill at any instant leaves each word old or new. Offsets and capacities stand in the header.
+// All numbers are little endian. Everything the writer changes later is one aligned 64- or 32-bit
+// word, so that a kill at any instant leaves each word old or new. Offsets and capacities stand in
+// the header.
 #pragma once
 
 #include <cstddef>
@@ -18,19 +19,21 @@ namespace lockstep::history {
 constexpr std::uint64_t kFileMagic = 0x0a315453'4948534cULL;  // "LSHIST1\n"
 constexpr std::uint32_t kFormatVersion = 1;
 constexpr std::uint64_t kClosedMagic = 0x444e4520'53494854ULL;  // "THIS END": the file is complete.
-constexpr std::uint32_t kDigestBlock = 1024;  ///< Collectives of a group per entry of its digest chain.
+constexpr std::uint32_t kDigestBlock =
+    1024;  ///< Collectives of a group per entry of its digest chain.
 constexpr std::uint32_t kLastSignatures = 64;
-constexpr std::uint32_t kFramesMax = 64;        ///< Of one call site.
-constexpr std::uint32_t kInlineRanks = 32;      ///< More global ranks than this go into a definition.
+constexpr std::uint32_t kFramesMax = 64;    ///< Of one call site.
+constexpr std::uint32_t kInlineRanks = 32;  ///< More global ranks than this go into a definition.
 constexpr std::uint64_t kDefaultFileBytes = 64ULL << 20;
-constexpr std::uint64_t kSeqUnknown = ~0ULL;  ///< A point-to-point operation whose channel had no counter.
+constexpr std::uint64_t kSeqUnknown =
+    ~0ULL;  ///< A point-to-point operation whose channel had no counter.
 
 /// What the writer of a file can see; what it cannot is said in the report.
 enum Capability : std::uint64_t {
-  kSeesCompletion = 1U << 0,    ///< Completions are told for operations that have them.
-  kSeesSites = 1U << 1,         ///< Native call sites.
-  kSeesPythonSites = 1U << 2,   ///< Python call sites.
-  kForkedChild = 1U << 3,       ///< The file was begun by a child after fork, at its first record.
+  kSeesCompletion = 1U << 0,   ///< Completions are told for operations that have them.
+  kSeesSites = 1U << 1,        ///< Native call sites.
+  kSeesPythonSites = 1U << 2,  ///< Python call sites.
+  kForkedChild = 1U << 3,      ///< The file was begun by a child after fork, at its first record.
 };
 
 struct FileHeader {
@@ -59,10 +62,11 @@ struct FileHeader {
   std::uint64_t groups_used;
   std::uint64_t digests_used;
   std::uint64_t reserved_slots;  ///< Slots that have space behind them: the ring as far as it got.
-  std::uint64_t ring_final;      ///< Once the ring stops growing: its size, and slot = record % ring_final.
-  std::uint64_t growth_errno;    ///< Why the ring stopped before ring_capacity; 0 = it did not.
+  std::uint64_t
+      ring_final;  ///< Once the ring stops growing: its size, and slot = record % ring_final.
+  std::uint64_t growth_errno;  ///< Why the ring stopped before ring_capacity; 0 = it did not.
   // What was lost, by kind.
-  std::uint64_t dropped_records;      ///< Not written at all: no ring, no group entry, or slot busy.
+  std::uint64_t dropped_records;  ///< Not written at all: no ring, no group entry, or slot busy.
   std::uint64_t dropped_definitions;  ///< Strings, sites or rank lists that found no room.
   std::uint64_t dropped_groups;
   std::uint64_t dropped_digests;
@@ -76,15 +80,17 @@ struct FileHeader {
 static_assert(sizeof(FileHeader) == 4096 && offsetof(FileHeader, next_record) == 512);
 static_assert(std::is_trivially_copyable_v<FileHeader>);
 
-// --- Definitions: append-only; each begins with its commit word, written last ------------------------------
+// --- Definitions: append-only; each begins with its commit word, written last
+// ------------------------------
 
 enum class DefinitionKind : std::uint16_t { kString = 1, kSite = 2, kGroupRanks = 3 };
 constexpr std::uint64_t kDefinitionMagic = 0x4c44;  // in the commit word's top 16 bits
 
 struct DefinitionHead {
-  std::uint64_t commit;  ///< magic << 48 | kind << 32 | bytes of the whole definition, a multiple of 8.
-  std::uint32_t id;      ///< Strings and sites count from 1; for ranks the group's index.
-  std::uint32_t count;   ///< String bytes, frames, or ranks.
+  std::uint64_t
+      commit;        ///< magic << 48 | kind << 32 | bytes of the whole definition, a multiple of 8.
+  std::uint32_t id;  ///< Strings and sites count from 1; for ranks the group's index.
+  std::uint32_t count;  ///< String bytes, frames, or ranks.
 };
 static_assert(sizeof(DefinitionHead) == 16);
 
@@ -92,7 +98,8 @@ constexpr std::uint64_t definition_commit(DefinitionKind kind, std::uint32_t byt
   return kDefinitionMagic << 48 | static_cast<std::uint64_t>(kind) << 32 | bytes;
 }
 
-/// One frame of a site. Native: module and offset. Python: file as module, qualified name as function.
+/// One frame of a site. Native: module and offset. Python: file as module, qualified name as
+/// function.
 struct FrameRecord {
   std::uint32_t module;    ///< String id; 0 = none.
   std::uint32_t function;  ///< String id; 0 = to be resolved offline.
@@ -102,11 +109,12 @@ struct FrameRecord {
 };
 static_assert(sizeof(FrameRecord) == 24);
 
-// --- Group table: never overwritten ------------------------------------------------------------------------
+// --- Group table: never overwritten
+// ------------------------------------------------------------------------
 
 enum GroupFlag : std::uint32_t {
   kSeenFromCreation = 1U << 0,
-  kMetLate = 1U << 1,       ///< Collectives may have gone before (or past) the tap.
+  kMetLate = 1U << 1,  ///< Collectives may have gone before (or past) the tap.
   kRanksKnown = 1U << 2,
   kNameTruncated = 1U << 3,
 };
@@ -126,14 +134,15 @@ struct GroupEntry {
   std::uint64_t p2p_issued, p2p_returned, p2p_completed;
   std::uint8_t reserved[24];
   std::uint64_t signatures[kLastSignatures];  ///< Of collective seq: [seq % 64].
-  char name[256];                             ///< Zero-terminated; a longer one is cut and hashed at its end.
+  char name[256];  ///< Zero-terminated; a longer one is cut and hashed at its end.
   std::int32_t ranks[kInlineRanks];
 };
 static_assert(sizeof(GroupEntry) == 1024);
 
-/// The heads of both chains after block `block` of a group. Chains, so that equal heads mean equal histories.
+/// The heads of both chains after block `block` of a group. Chains, so that equal heads mean equal
+/// histories.
 struct DigestEntry {
-  std::uint64_t commit;     ///< Its index + 1, written last.
+  std::uint64_t commit;  ///< Its index + 1, written last.
   std::uint32_t group;
   std::uint32_t block;
   std::uint64_t signature;
@@ -141,7 +150,8 @@ struct DigestEntry {
 };
 static_assert(sizeof(DigestEntry) == 32);
 
-// --- Slots --------------------------------------------------------------------------------------------------
+// --- Slots
+// --------------------------------------------------------------------------------------------------
 
 enum SlotFlag : std::uint8_t {
   kAsync = 1U << 0,
@@ -158,7 +168,8 @@ struct Slot {
   std::uint64_t numel_in, numel_out;
   std::uint64_t counts_hash;
   std::int64_t timeout_ms;
-  std::uint64_t ordinal;  ///< Of this record among its group's collectives, or among its group's p2p.
+  std::uint64_t
+      ordinal;  ///< Of this record among its group's collectives, or among its group's p2p.
   std::uint32_t group;
   std::uint32_t site;
   std::uint32_t thread;
@@ -169,20 +180,25 @@ struct Slot {
 };
 static_assert(sizeof(Slot) == 128);
 
-/// A stamp: lap of the ring (15 bits), error bit, nanoseconds since the issue (48 bits, 0 = not yet, saturating).
-/// The lap keeps a late completion from marking the record that has taken over the slot.
+/// A stamp: lap of the ring (15 bits), error bit, nanoseconds since the issue (48 bits, 0 = not
+/// yet, saturating). The lap keeps a late completion from marking the record that has taken over
+/// the slot.
 constexpr std::uint64_t kStampDeltaMax = (1ULL << 48) - 1;
 constexpr std::uint64_t empty_stamp(std::uint64_t lap) { return (lap & 0x7fff) << 49; }
 constexpr std::uint64_t stamp(std::uint64_t lap, bool error, std::uint64_t delta_ns) {
-  const std::uint64_t delta = delta_ns == 0 ? 1 : delta_ns > kStampDeltaMax ? kStampDeltaMax : delta_ns;
+  const std::uint64_t delta = delta_ns == 0               ? 1
+                              : delta_ns > kStampDeltaMax ? kStampDeltaMax
+                                                          : delta_ns;
   return empty_stamp(lap) | static_cast<std::uint64_t>(error) << 48 | delta;
 }
 constexpr std::uint64_t stamp_delta(std::uint64_t word) { return word & kStampDeltaMax; }
 constexpr bool stamp_error(std::uint64_t word) { return (word >> 48 & 1) != 0; }
 
-// --- Hashes -------------------------------------------------------------------------------------------------
+// --- Hashes
+// -------------------------------------------------------------------------------------------------
 
-/// One step of a 64-bit hash chain (multiply and fold); constant across builds, as it is written to files.
+/// One step of a 64-bit hash chain (multiply and fold); constant across builds, as it is written to
+/// files.
 constexpr std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
   hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
   return hash ^ hash >> 32;
@@ -195,8 +211,9 @@ constexpr std::uint64_t hash_bytes(const char* bytes, std::size_t count) {
   return hash;
 }
 
-/// What every member must give alike for an operation to match. Where members may differ by rights (uneven
-/// lists, lists on the root only) the field is left out: a signature must never differ on a healthy program.
+/// What every member must give alike for an operation to match. Where members may differ by rights
+/// (uneven lists, lists on the root only) the field is left out: a signature must never differ on a
+/// healthy program.
 struct Agreement {
   bool dtype{}, reduce_op{}, root{}, numel_in{}, numel_out{};
 };
@@ -210,7 +227,8 @@ constexpr Agreement must_agree(Op op) {
       return {true, false, true, true, true};
     case Op::kReduce:
       return {true, true, true, true, false};
-    case Op::kAllGather:  // Members may hand in different sizes; the lists that receive them are alike.
+    case Op::kAllGather:  // Members may hand in different sizes; the lists that receive them are
+                          // alike.
       return {true, false, false, false, true};
     case Op::kAllGatherSingle:
     case Op::kAllGatherCoalesced:
@@ -235,10 +253,10 @@ constexpr Agreement must_agree(Op op) {
 constexpr std::uint64_t signature(Op op, DType dtype, ReduceOp reduce_op, std::int32_t root,
                                   std::uint64_t numel_in, std::uint64_t numel_out) {
   const Agreement agree = must_agree(op);
-  const std::uint64_t kinds = static_cast<std::uint64_t>(op) |
-                              (agree.dtype ? static_cast<std::uint64_t>(dtype) << 8 : 0) |
-                              (agree.reduce_op ? static_cast<std::uint64_t>(reduce_op) << 16 : 0) |
-                              (agree.root ? std::uint64_t{static_cast<std::uint32_t>(root)} << 32 : 0);
+  const std::uint64_t kinds =
+      static_cast<std::uint64_t>(op) | (agree.dtype ? static_cast<std::uint64_t>(dtype) << 8 : 0) |
+      (agree.reduce_op ? static_cast<std::uint64_t>(reduce_op) << 16 : 0) |
+      (agree.root ? std::uint64_t{static_cast<std::uint32_t>(root)} << 32 : 0);
   return mix(mix(mix(0x6c6f636b73746570ULL, kinds), agree.numel_in ? numel_in : 0),
              agree.numel_out ? numel_out : 0);
 }

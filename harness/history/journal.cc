@@ -26,14 +26,17 @@ void set(Json& json, const char* key, const std::optional<T>& value) {
 Result<JournalWriter> JournalWriter::create(const std::string& path) {
   UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644));
   if (!fd)
-    return Error{Error::Kind::kIo, fmt::format("cannot create {}: {}", path, std::strerror(errno)), ""};
+    return Error{Error::Kind::kIo, fmt::format("cannot create {}: {}", path, std::strerror(errno)),
+                 ""};
   return JournalWriter(std::move(fd), path);
 }
 
-Result<void> JournalWriter::write_line(const std::string& kind, std::uint64_t at_ns, const std::string& json) {
+Result<void> JournalWriter::write_line(const std::string& kind, std::uint64_t at_ns,
+                                       const std::string& json) {
   const std::uint64_t number = ++written_;
   const std::string line = fmt::format(R"({{"n":{},"e":"{}","t":{}{}{})", number, kind, at_ns,
-                                       json.size() > 2 ? "," : "", json.substr(1)) + "\n";
+                                       json.size() > 2 ? "," : "", json.substr(1)) +
+                           "\n";
   ssize_t wrote = -1;
   do {
     wrote = ::write(fd_.get(), line.data(), line.size());
@@ -46,8 +49,10 @@ Result<void> JournalWriter::write_line(const std::string& kind, std::uint64_t at
   // Half a line would spoil the next one.
   if (wrote > 0 && ::ftruncate(fd_.get(), static_cast<off_t>(bytes_)) != 0)
     bytes_ += static_cast<std::uint64_t>(wrote);
-  Error failure{Error::Kind::kIo, fmt::format("cannot write record {} of {}: {}", number, path_, std::strerror(error)),
-                error == ENOSPC ? "free some space, or choose another place with --run-dir" : ""};
+  Error failure{
+      Error::Kind::kIo,
+      fmt::format("cannot write record {} of {}: {}", number, path_, std::strerror(error)),
+      error == ENOSPC ? "free some space, or choose another place with --run-dir" : ""};
   if (first_error_.empty())
     first_error_ = failure.what;
   return failure;
@@ -86,8 +91,11 @@ Result<void> JournalWriter::append(const StateSample& event) {
   json["head"] = event.head;
   Json& threads = json["threads"] = Json::array();
   for (const ThreadState& thread : event.threads)
-    threads.push_back({{"tid", thread.tid}, {"state", std::string(1, thread.state)}, {"wchan", thread.wchan},
-                       {"switches", thread.context_switches}, {"cpu_ns", thread.cpu_ns}});
+    threads.push_back({{"tid", thread.tid},
+                       {"state", std::string(1, thread.state)},
+                       {"wchan", thread.wchan},
+                       {"switches", thread.context_switches},
+                       {"cpu_ns", thread.cpu_ns}});
   return write_line("state", event.at_ns, dump(json));
 }
 

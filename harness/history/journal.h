@@ -1,5 +1,5 @@
-// The supervisor's own events, one JSON object a line: RUN/history/lockstep.jsonl. Records are numbered, and
-// the last one says how many there are, so that a gap or a cut shows.
+// The supervisor's own events, one JSON object a line: RUN/history/lockstep.jsonl. Records are
+// numbered, and the last one says how many there are, so that a gap or a cut shows.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,11 @@
 
 namespace lockstep::history {
 
-/// Appends events; each is in the file, whole or not at all, when append() returns. `record` is set by the
-/// writer. Not for use by two threads at once.
+/// Appends events; each is in the file, whole or not at all, when append() returns. `record` is set
+/// by the writer. Not for use by two threads at once.
 ///
-/// An append that fails (full disk) has used its number, so the reader sees the gap; close() says it again.
+/// An append that fails (full disk) has used its number, so the reader sees the gap; close() says
+/// it again.
 class JournalWriter {
  public:
   /// Creates the file. Errors: kIo, also if it exists.
@@ -27,7 +28,8 @@ class JournalWriter {
   Result<void> append(const Acted& event);
   Result<void> append(const StateSample& event);
   Result<void> append(const StackSample& event);
-  /// With answered_ns it is the answer to the request of that role, rank and id; without it the request.
+  /// With answered_ns it is the answer to the request of that role, rank and id; without it the
+  /// request.
   Result<void> append(const Request& event);
   Result<void> append(const Observation& event);
   Result<void> append(const Mark& event);
@@ -37,7 +39,8 @@ class JournalWriter {
   Result<void> close();
 
  private:
-  explicit JournalWriter(UniqueFd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
+  explicit JournalWriter(UniqueFd fd, std::string path)
+      : fd_(std::move(fd)), path_(std::move(path)) {}
   /// `json`: an object without its record number, which is put in front.
   Result<void> write_line(const std::string& kind, std::uint64_t at_ns, const std::string& json);
 
@@ -56,8 +59,8 @@ class JournalReader {
   JournalReader(JournalReader&&) noexcept;
   JournalReader& operator=(JournalReader&&) noexcept;
 
-  /// Adds what is new to `run`; true if anything was. `final`: nobody writes any more; what is torn, garbage or
-  /// absent goes to Run::missing, and Run::journal_complete is decided.
+  /// Adds what is new to `run`; true if anything was. `final`: nobody writes any more; what is
+  /// torn, garbage or absent goes to Run::missing, and Run::journal_complete is decided.
   bool poll(Run& run, bool final);
 
  private:
@@ -67,9 +70,9 @@ class JournalReader {
   std::unique_ptr<ByteSource> source_;
   std::string name_;
   std::uint64_t offset_{};
-  std::string tail_;  // Of the last read: a line without its end, so far.
-  bool skipping_{};   // Inside a line that is too long.
-  std::uint64_t last_{};      // Number of the last record.
+  std::string tail_;      // Of the last read: a line without its end, so far.
+  bool skipping_{};       // Inside a line that is too long.
+  std::uint64_t last_{};  // Number of the last record.
   std::uint64_t garbage_{}, gaps_{}, taken_{};
   bool closed_{};
 };

@@ -16,7 +16,8 @@ inline std::string dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-/// Reads typed fields of an object. Absent fields keep their default; one of the wrong type makes it not good.
+/// Reads typed fields of an object. Absent fields keep their default; one of the wrong type makes
+/// it not good.
 class Fields {
  public:
   explicit Fields(const Json& object) : object_(object) {}
@@ -110,7 +111,10 @@ class Fields {
 inline Json to_json(const std::vector<Frame>& frames) {
   Json list = Json::array();
   for (const Frame& frame : frames)
-    list.push_back({{"module", frame.module}, {"offset", frame.offset}, {"file", frame.file}, {"line", frame.line},
+    list.push_back({{"module", frame.module},
+                    {"offset", frame.offset},
+                    {"file", frame.file},
+                    {"line", frame.line},
                     {"function", frame.function}});
   return list;
 }

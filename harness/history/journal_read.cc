@@ -1,5 +1,5 @@
-// JournalReader: lines to events. Every line is data of unknown origin: caps on length and number, no field
-// is believed without its type, and what is not understood is counted and said.
+// JournalReader: lines to events. Every line is data of unknown origin: caps on length and number,
+// no field is believed without its type, and what is not understood is counted and said.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -99,7 +99,8 @@ bool take(Fields& fields, std::uint64_t record, std::uint64_t at_ns, std::vector
   return fields.good();
 }
 
-/// Joins an answer to its request. One that nobody is waiting for (the second, or unasked) stands alone.
+/// Joins an answer to its request. One that nobody is waiting for (the second, or unasked) stands
+/// alone.
 bool take_answer(Fields& fields, std::uint64_t record, std::uint64_t at_ns, Run& run) {
   Request answer;
   read(fields, answer);
@@ -111,9 +112,11 @@ bool take_answer(Fields& fields, std::uint64_t record, std::uint64_t at_ns, Run&
     return false;
   answer.record = record;
   answer.answered_ns = at_ns;
-  const auto asked = std::find_if(run.requests.rbegin(), run.requests.rend(), [&](const Request& request) {
-    return request.id == answer.id && request.role == answer.role && request.rank == answer.rank;
-  });
+  const auto asked =
+      std::find_if(run.requests.rbegin(), run.requests.rend(), [&](const Request& request) {
+        return request.id == answer.id && request.role == answer.role &&
+               request.rank == answer.rank;
+      });
   if (asked == run.requests.rend() || asked->answered_ns) {
     run.requests.push_back(std::move(answer));
     return true;
@@ -126,7 +129,8 @@ bool take_answer(Fields& fields, std::uint64_t record, std::uint64_t at_ns, Run&
 }
 
 /// False: not an event of ours.
-bool take_event(const std::string& kind, Fields& fields, std::uint64_t record, std::uint64_t at_ns, Run& run) {
+bool take_event(const std::string& kind, Fields& fields, std::uint64_t record, std::uint64_t at_ns,
+                Run& run) {
   if (kind == "process_start")
     return take(fields, record, at_ns, run.starts);
   if (kind == "process_end")

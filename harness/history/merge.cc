@@ -58,7 +58,8 @@ class Merger {
       add_events(p, hosts_[host].items);
     }
     for (Host& host : hosts_)
-      std::stable_sort(host.items.begin(), host.items.end(), [](const Item& a, const Item& b) { return a.at_ns < b.at_ns; });
+      std::stable_sort(host.items.begin(), host.items.end(),
+                       [](const Item& a, const Item& b) { return a.at_ns < b.at_ns; });
     if (hosts_.size() > 1)
       count_calls();
   }
@@ -123,8 +124,10 @@ class Merger {
   }
 
   std::uint32_t* calls_left(const Item& item) {
-    const Collective& collective = run_.processes[item.process].collectives[item.collective_kind >> 2];
-    if (hosts_.size() < 2 || !needs_everybody(collective) || collective.group >= group_keys_[item.process].size())
+    const Collective& collective =
+        run_.processes[item.process].collectives[item.collective_kind >> 2];
+    if (hosts_.size() < 2 || !needs_everybody(collective) ||
+        collective.group >= group_keys_[item.process].size())
       return nullptr;
     return &calls_left_[mix(group_keys_[item.process][collective.group], collective.seq)];
   }
@@ -141,8 +144,8 @@ class Merger {
       if (std::uint32_t* const left = calls_left(item); left != nullptr)
         --*left;
     }
-    return take({static_cast<MergedEvent::Kind>(item.collective_kind & 3), item.process, item.collective_kind >> 2,
-                 item.at_ns});
+    return take({static_cast<MergedEvent::Kind>(item.collective_kind & 3), item.process,
+                 item.collective_kind >> 2, item.at_ns});
   }
 
   const Run& run_;

@@ -23,7 +23,8 @@ constexpr std::uint64_t kJsonBytesMax = 256U << 20;
 constexpr std::size_t kOpenTensorFilesMax = 32;
 
 bool is_plain(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string_view("._=+,@-").find(c) != std::string_view::npos;
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+         std::string_view("._=+,@-").find(c) != std::string_view::npos;
 }
 
 /// One part of a case id as a file name, and back: other characters as %XX, and no "." or "..".
@@ -42,7 +43,8 @@ std::string unescape(std::string_view name) {
   std::string part;
   for (std::size_t i = 0; i < name.size(); ++i) {
     if (name[i] == '%' && i + 2 < name.size()) {
-      part += static_cast<char>(std::strtoul(std::string(name.substr(i + 1, 2)).c_str(), nullptr, 16));
+      part +=
+          static_cast<char>(std::strtoul(std::string(name.substr(i + 1, 2)).c_str(), nullptr, 16));
       i += 2;
     } else {
       part += name[i];
@@ -59,7 +61,8 @@ class Tensors {
   Result<Tensor> read(const Observation& seen) {
     const fs::path file = fs::path(seen.file).lexically_normal();
     if (file.empty() || file.is_absolute() || *file.begin() == "..")
-      return Error{Error::Kind::kMalformedHistory, fmt::format("{} names a file outside of the run", seen.name), ""};
+      return Error{Error::Kind::kMalformedHistory,
+                   fmt::format("{} names a file outside of the run", seen.name), ""};
     auto at = open_.find(file.string());
     if (at == open_.end()) {
       auto opened = TensorFile::open(directory_ + "/" + file.string());
@@ -105,10 +108,13 @@ void read_processes(const std::string& directory, Run& run) {
     run.missing.insert(run.missing.end(), file->missing.begin(), file->missing.end());
     run.processes.push_back(std::move(file->process));
   }
-  std::stable_sort(run.processes.begin(), run.processes.end(), [](const Process& a, const Process& b) {
-    const auto key = [](const Process& p) { return std::tuple(p.rank.value_or(Rank{INT32_MAX}), p.opened_ns); };
-    return key(a) < key(b);
-  });
+  std::stable_sort(run.processes.begin(), run.processes.end(),
+                   [](const Process& a, const Process& b) {
+                     const auto key = [](const Process& p) {
+                       return std::tuple(p.rank.value_or(Rank{INT32_MAX}), p.opened_ns);
+                     };
+                     return key(a) < key(b);
+                   });
 }
 
 void read_journal(const std::string& directory, Run& run) {
@@ -154,7 +160,8 @@ std::vector<std::string> case_ids(const std::string& directory) {
   std::vector<std::string> ids;
   const fs::path root = fs::path(directory) / "cases";
   std::error_code error;
-  for (auto at = fs::recursive_directory_iterator(root, error); !error && at != fs::end(at); at.increment(error)) {
+  for (auto at = fs::recursive_directory_iterator(root, error); !error && at != fs::end(at);
+       at.increment(error)) {
     if (at->path().filename() != "run.json" || at.depth() == 0)
       continue;
     std::string id;
@@ -210,7 +217,9 @@ Result<Run> open_run(const std::string& directory) {
   read_processes(directory, run);
   read_journal(directory, run);
   read_symbols(directory, run);
-  run.tensor = [tensors = std::make_shared<Tensors>(directory)](const Observation& seen) { return tensors->read(seen); };
+  run.tensor = [tensors = std::make_shared<Tensors>(directory)](const Observation& seen) {
+    return tensors->read(seen);
+  };
   return run;
 }
 

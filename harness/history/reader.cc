@@ -8,7 +8,8 @@
 namespace lockstep::history {
 namespace {
 
-// More than this is not a file of ours. The ring is read piece by piece, the rest is held in memory.
+// More than this is not a file of ours. The ring is read piece by piece, the rest is held in
+// memory.
 constexpr std::uint64_t kAreaBytesMax = 64U << 20;
 constexpr std::uint64_t kRingBytesMax = 1U << 30;
 
@@ -25,16 +26,19 @@ std::span<std::byte> bytes_of(T& value) {
 /// Area [offset, offset + count * each) lies after the header, is aligned, and is not absurd.
 bool sane_area(std::uint64_t offset, std::uint64_t count, std::uint64_t each,
                std::uint64_t bytes_max = kAreaBytesMax) {
-  return offset >= sizeof(FileHeader) && offset <= 4 * kAreaBytesMax && offset % 8 == 0 && count <= bytes_max / each;
+  return offset >= sizeof(FileHeader) && offset <= 4 * kAreaBytesMax && offset % 8 == 0 &&
+         count <= bytes_max / each;
 }
 
 std::uint64_t events_of(const GroupEntry& entry) {
-  return entry.issued + entry.returned + entry.completed + entry.p2p_issued + entry.p2p_returned + entry.p2p_completed;
+  return entry.issued + entry.returned + entry.completed + entry.p2p_issued + entry.p2p_returned +
+         entry.p2p_completed;
 }
 
 }  // namespace
 
-ProcessReader::ProcessReader(std::unique_ptr<ByteSource> source, std::string name, std::size_t collectives_max)
+ProcessReader::ProcessReader(std::unique_ptr<ByteSource> source, std::string name,
+                             std::size_t collectives_max)
     : source_(std::move(source)), collectives_max_(collectives_max) {
   process_.file = std::move(name);
   process_.sites.emplace_back();
@@ -46,7 +50,9 @@ Result<bool> ProcessReader::poll(bool final) {
     // No magic: not begun yet, or cut off. A known file that loses its header keeps what was read.
     if (!accepted_)
       return Error{Error::Kind::kMalformedHistory,
-                   fmt::format("{} is not a history file: {} bytes, no header", process_.file, source_->size()), ""};
+                   fmt::format("{} is not a history file: {} bytes, no header", process_.file,
+                               source_->size()),
+                   ""};
     if (final)
       damage("the header is gone");
     return false;
@@ -55,8 +61,8 @@ Result<bool> ProcessReader::poll(bool final) {
     if (auto accepted = accept(header); !accepted)
       return accepted;
   }
-  // Groups before the record counter, definitions after it: what is counted is then in the ring, and what
-  // the ring refers to is defined.
+  // Groups before the record counter, definitions after it: what is counted is then in the ring,
+  // and what the ring refers to is defined.
   const Head before = head_;
   head_.events = read_groups(header.groups_used);
   if (!read_header(header))
@@ -87,7 +93,8 @@ Result<bool> ProcessReader::poll(bool final) {
   if (final)
     conclude(header, window);
   const bool complete = absent_.empty() && absent_unlisted_ == 0 && !process_.damaged;
-  process_.closed = complete && header.closed == kClosedMagic && header.closed_records == header.next_record;
+  process_.closed =
+      complete && header.closed == kClosedMagic && header.closed_records == header.next_record;
   return true;
 }
 
@@ -98,20 +105,22 @@ bool ProcessReader::read_header(FileHeader& header) {
 Result<bool> ProcessReader::accept(const FileHeader& header) {
   if (header.version != kFormatVersion || header.header_bytes != sizeof(FileHeader))
     return Error{Error::Kind::kMalformedHistory,
-                 fmt::format("{} has format version {}, this lockstep reads version {}", process_.file, header.version,
-                             kFormatVersion),
+                 fmt::format("{} has format version {}, this lockstep reads version {}",
+                             process_.file, header.version, kFormatVersion),
                  "read it with the version that wrote it (run.json says which)"};
   const bool has_areas = header.ring_capacity != 0;
-  if (has_areas && !(sane_area(header.definitions_offset, header.definitions_bytes, 1) &&
-                     sane_area(header.groups_offset, header.groups_capacity, sizeof(GroupEntry)) &&
-                     sane_area(header.digests_offset, header.digests_capacity, sizeof(DigestEntry)) &&
-                     sane_area(header.pending_offset, header.pending_capacity, sizeof(Slot)) &&
-                     sane_area(header.ring_offset, header.ring_capacity, sizeof(Slot), kRingBytesMax)))
-    return Error{Error::Kind::kMalformedHistory, fmt::format("{}: the header's layout makes no sense", process_.file),
-                 ""};
+  if (has_areas &&
+      !(sane_area(header.definitions_offset, header.definitions_bytes, 1) &&
+        sane_area(header.groups_offset, header.groups_capacity, sizeof(GroupEntry)) &&
+        sane_area(header.digests_offset, header.digests_capacity, sizeof(DigestEntry)) &&
+        sane_area(header.pending_offset, header.pending_capacity, sizeof(Slot)) &&
+        sane_area(header.ring_offset, header.ring_capacity, sizeof(Slot), kRingBytesMax)))
+    return Error{Error::Kind::kMalformedHistory,
+                 fmt::format("{}: the header's layout makes no sense", process_.file), ""};
   layout_ = header;
   if (!has_areas)
-    layout_.definitions_bytes = layout_.groups_capacity = layout_.digests_capacity = layout_.pending_capacity = 0;
+    layout_.definitions_bytes = layout_.groups_capacity = layout_.digests_capacity =
+        layout_.pending_capacity = 0;
   process_.host = text_of(header.host);
   process_.boot_id = text_of(header.boot_id);
   process_.torch_version = text_of(header.torch_version);
@@ -129,7 +138,8 @@ Result<bool> ProcessReader::accept(const FileHeader& header) {
 /// What may be told later than the first record. True if it was told just now.
 bool ProcessReader::take_identity(const FileHeader& header) {
   const bool news = (header.rank >= 0 && process_.rank != Rank{header.rank}) ||
-                    header.world_size != process_.world_size || (header.closed == kClosedMagic) != process_.closed;
+                    header.world_size != process_.world_size ||
+                    (header.closed == kClosedMagic) != process_.closed;
   if (header.rank >= 0)
     process_.rank = Rank{header.rank};
   process_.world_size = header.world_size;
@@ -152,13 +162,15 @@ void ProcessReader::damage(const std::string& what) {
     missing_.push_back(fmt::format("{}: {}", process_.file, what));
 }
 
-// --- Definitions, groups, digests ---------------------------------------------------------------------------
+// --- Definitions, groups, digests
+// ---------------------------------------------------------------------------
 
 void ProcessReader::read_definitions(std::uint64_t used) {
   used = std::min(used, layout_.definitions_bytes);
   if (definitions_broken_ || used <= definitions_read_)
     return;
-  std::vector<std::byte> bytes(std::min(used, source_->size()) - std::min(definitions_read_, source_->size()));
+  std::vector<std::byte> bytes(std::min(used, source_->size()) -
+                               std::min(definitions_read_, source_->size()));
   bytes.resize(source_->read(layout_.definitions_offset + definitions_read_, bytes));
   const std::uint64_t wanted = used - definitions_read_;
   std::size_t at = 0;
@@ -166,7 +178,8 @@ void ProcessReader::read_definitions(std::uint64_t used) {
     DefinitionHead head{};
     std::memcpy(&head, bytes.data() + at, sizeof head);
     const std::uint64_t length = head.commit & 0xffffffffU;
-    if (head.commit >> 48 != kDefinitionMagic || length < sizeof head || length % 8 != 0 || length > bytes.size() - at)
+    if (head.commit >> 48 != kDefinitionMagic || length < sizeof head || length % 8 != 0 ||
+        length > bytes.size() - at)
       break;
     const std::span body(bytes.data() + at + sizeof head, length - sizeof head);
     if (!parse_definition(head, body))
@@ -210,7 +223,8 @@ bool ProcessReader::parse_definition(const DefinitionHead& head, std::span<const
 }
 
 bool ProcessReader::parse_site(const DefinitionHead& head, std::span<const std::byte> body) {
-  if (head.id != process_.sites.size() || head.count > kFramesMax || body.size() < head.count * sizeof(FrameRecord))
+  if (head.id != process_.sites.size() || head.count > kFramesMax ||
+      body.size() < head.count * sizeof(FrameRecord))
     return false;
   CallSite site;
   for (std::uint32_t i = 0; i < head.count; ++i) {
@@ -220,8 +234,8 @@ bool ProcessReader::parse_site(const DefinitionHead& head, std::span<const std::
       return false;
     // Names are copied into each frame: counted, so that a hostile file cannot multiply them.
     string_bytes_ += strings_[record.module].size() + strings_[record.function].size();
-    site.frames.push_back(
-        {strings_[record.module], record.offset, "", std::max(record.line, 0), strings_[record.function]});
+    site.frames.push_back({strings_[record.module], record.offset, "", std::max(record.line, 0),
+                           strings_[record.function]});
   }
   process_.sites.push_back(std::move(site));
   return true;
@@ -230,9 +244,11 @@ bool ProcessReader::parse_site(const DefinitionHead& head, std::span<const std::
 /// The table as far as it is in use: a few entries, whose counters are what a poll looks at.
 std::vector<GroupEntry> ProcessReader::group_entries(std::uint64_t used) {
   const std::uint64_t at = layout_.groups_offset;
-  const std::uint64_t backed = source_->size() > at ? (source_->size() - at) / sizeof(GroupEntry) : 0;
+  const std::uint64_t backed =
+      source_->size() > at ? (source_->size() - at) / sizeof(GroupEntry) : 0;
   std::vector<GroupEntry> entries(std::min({used, layout_.groups_capacity, backed}));
-  entries.resize(source_->read(at, std::as_writable_bytes(std::span(entries))) / sizeof(GroupEntry));
+  entries.resize(source_->read(at, std::as_writable_bytes(std::span(entries))) /
+                 sizeof(GroupEntry));
   return entries;
 }
 
@@ -284,7 +300,8 @@ void ProcessReader::take_group(std::size_t index, const GroupEntry& entry) {
     inside_.emplace_back();
   }
   Group& group = process_.groups[index];
-  group.seen_from_creation = (entry.flags & kSeenFromCreation) != 0 && (entry.flags & kMetLate) == 0;
+  group.seen_from_creation =
+      (entry.flags & kSeenFromCreation) != 0 && (entry.flags & kMetLate) == 0;
   group.issued = entry.issued;
   group.returned = entry.returned;
   group.completed = entry.completed;
@@ -300,19 +317,23 @@ void ProcessReader::take_group(std::size_t index, const GroupEntry& entry) {
 void ProcessReader::read_digests(std::uint64_t used) {
   used = std::min(used, layout_.digests_capacity);
   const std::uint64_t at = layout_.digests_offset;
-  const std::uint64_t backed = source_->size() > at ? (source_->size() - at) / sizeof(DigestEntry) : 0;
+  const std::uint64_t backed =
+      source_->size() > at ? (source_->size() - at) / sizeof(DigestEntry) : 0;
   if (std::min(used, backed) <= digests_read_)
     return;
   std::vector<DigestEntry> entries(std::min(used, backed) - digests_read_);
   const std::size_t got = source_->read(at + digests_read_ * sizeof(DigestEntry),
-                                        std::as_writable_bytes(std::span(entries))) / sizeof(DigestEntry);
+                                        std::as_writable_bytes(std::span(entries))) /
+                          sizeof(DigestEntry);
   for (std::size_t i = 0; i < got; ++i) {
     const DigestEntry& entry = entries[i];
     if (entry.commit != digests_read_ + 1)
       return;  // Being written.
     ++digests_read_;
-    // In order within a group; after a hole the later blocks say nothing about theirs, so they are left out.
-    if (entry.group < process_.groups.size() && entry.block == process_.groups[entry.group].digests.size()) {
+    // In order within a group; after a hole the later blocks say nothing about theirs, so they are
+    // left out.
+    if (entry.group < process_.groups.size() &&
+        entry.block == process_.groups[entry.group].digests.size()) {
       process_.groups[entry.group].digests.push_back(entry.signature);
       process_.groups[entry.group].site_digests.push_back(entry.site);
     }

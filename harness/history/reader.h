@@ -1,5 +1,6 @@
-// Reads one process file (format.h), finished or still being written, into a Process. What is torn, cut off
-// or hostile yields what is certain and a statement of what is missing; memory stays bounded by the file.
+// Reads one process file (format.h), finished or still being written, into a Process. What is torn,
+// cut off or hostile yields what is certain and a statement of what is missing; memory stays
+// bounded by the file.
 #pragma once
 
 #include <cstdint>
@@ -26,21 +27,26 @@ struct Head {
 /// Reads a process file piece by piece: each poll takes what is new since the last.
 class ProcessReader {
  public:
-  /// `name` is how messages call the file. `collectives_max`: older complete ones are forgotten (and counted in
-  /// Process::dropped) once there are twice as many; 0 keeps all that the file holds.
-  ProcessReader(std::unique_ptr<ByteSource> source, std::string name, std::size_t collectives_max = 0);
+  /// `name` is how messages call the file. `collectives_max`: older complete ones are forgotten
+  /// (and counted in Process::dropped) once there are twice as many; 0 keeps all that the file
+  /// holds.
+  ProcessReader(std::unique_ptr<ByteSource> source, std::string name,
+                std::size_t collectives_max = 0);
 
-  /// Takes what is new. True if anything was. `final`: nobody writes any more, so what is still absent is
-  /// missing. Errors (kMalformedHistory): not a history file; when not final, it may still become one.
+  /// Takes what is new. True if anything was. `final`: nobody writes any more, so what is still
+  /// absent is missing. Errors (kMalformedHistory): not a history file; when not final, it may
+  /// still become one.
   Result<bool> poll(bool final);
 
   [[nodiscard]] const Process& process() const { return process_; }
-  /// One sentence for each thing that a final poll could not get. A missing closing record is Process::closed.
+  /// One sentence for each thing that a final poll could not get. A missing closing record is
+  /// Process::closed.
   [[nodiscard]] const std::vector<std::string>& missing() const { return missing_; }
   [[nodiscard]] Head head() const { return head_; }
   /// Looks at the counters only, and changes nothing.
   Head read_head();
-  /// Exchanges the result with `other`, which must come back before the next poll; for who keeps it elsewhere.
+  /// Exchanges the result with `other`, which must come back before the next poll; for who keeps it
+  /// elsewhere.
   void swap(Process& other) { std::swap(process_, other); }
 
  private:
@@ -100,13 +106,14 @@ class ProcessReader {
   std::vector<std::vector<Rank>> group_ranks_;  // Those that came as a definition, by group.
   std::vector<std::uint32_t> group_sites_;
   std::uint64_t digests_read_{};
-  std::uint64_t next_{};                 // Records below have been looked at.
-  std::vector<std::uint64_t> absent_;    // Looked at, not there (yet).
-  std::uint64_t absent_unlisted_{};      // Beyond the cap of that list.
-  std::vector<std::uint64_t> open_;      // Not returned or not completed (yet).
+  std::uint64_t next_{};               // Records below have been looked at.
+  std::vector<std::uint64_t> absent_;  // Looked at, not there (yet).
+  std::uint64_t absent_unlisted_{};    // Beyond the cap of that list.
+  std::vector<std::uint64_t> open_;    // Not returned or not completed (yet).
   std::vector<GroupOrdinals> ordinals_;
-  std::size_t overlaps_marked_{};        // Collectives below have been looked at.
-  std::vector<std::vector<std::uint64_t>> inside_;  // Per group: records that may be inside their call.
+  std::size_t overlaps_marked_{};  // Collectives below have been looked at.
+  std::vector<std::vector<std::uint64_t>>
+      inside_;  // Per group: records that may be inside their call.
   std::vector<Slot> chunk_, recheck_;
 };
 

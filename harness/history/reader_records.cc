@@ -1,4 +1,5 @@
-// The part of ProcessReader that reads records: the ring, the pending area, and what gaps in them mean.
+// The part of ProcessReader that reads records: the ring, the pending area, and what gaps in them
+// mean.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +11,8 @@ namespace {
 
 constexpr std::size_t kChunkSlots = 4096;
 constexpr std::size_t kAbsentMax = 4096;
-constexpr std::uint64_t kCutShortMax = 256;  // Threads that may have been inside issue() when killed.
+constexpr std::uint64_t kCutShortMax =
+    256;  // Threads that may have been inside issue() when killed.
 
 bool is_open(const Collective& collective) {
   return !collective.returned_ns || (!collective.completed_ns && !collective.completion_unseen);
@@ -20,11 +22,13 @@ bool by_record(const Collective& a, std::uint64_t record) { return a.record < re
 
 }  // namespace
 
-void ProcessReader::read_slots(const Window& window, std::uint64_t begin, std::uint64_t end, bool final) {
+void ProcessReader::read_slots(const Window& window, std::uint64_t begin, std::uint64_t end,
+                               bool final) {
   if (begin >= end)
     return;
   if (collectives_max_ == 0)
-    process_.collectives.reserve(process_.collectives.size() + std::min<std::uint64_t>(end - begin, 1U << 20));
+    process_.collectives.reserve(process_.collectives.size() +
+                                 std::min<std::uint64_t>(end - begin, 1U << 20));
   while (begin < end) {
     // Up to the end of the ring, then on from its start.
     const std::uint64_t index = begin % window.slots;
@@ -40,7 +44,8 @@ void ProcessReader::read_slots(const Window& window, std::uint64_t begin, std::u
 }
 
 /// Records [begin, begin + count), which lie one after the other in the ring.
-void ProcessReader::read_chunk(const Window& window, std::uint64_t begin, std::uint64_t count, bool final) {
+void ProcessReader::read_chunk(const Window& window, std::uint64_t begin, std::uint64_t count,
+                               bool final) {
   const std::uint64_t at = layout_.ring_offset + begin % window.slots * sizeof(Slot);
   chunk_.resize(count);
   chunk_.resize(source_->read(at, std::as_writable_bytes(std::span(chunk_))) / sizeof(Slot));
@@ -76,7 +81,8 @@ bool ProcessReader::take_slot(const Slot& slot, std::uint64_t record, bool final
     if (!final || slot.group >= process_.groups.size())
       return false;
   }
-  if (slot.op >= static_cast<std::uint8_t>(Op::kCount) || slot.dtype >= static_cast<std::uint8_t>(DType::kCount) ||
+  if (slot.op >= static_cast<std::uint8_t>(Op::kCount) ||
+      slot.dtype >= static_cast<std::uint8_t>(DType::kCount) ||
       slot.reduce_op >= static_cast<std::uint8_t>(ReduceOp::kCount))
     return false;
   Collective collective;
@@ -152,22 +158,26 @@ void ProcessReader::refresh_open(const Window& window) {
       ++i;
       continue;
     }
-    const std::uint64_t reach = std::min<std::uint64_t>(window.slots - first % window.slots, kChunkSlots);
+    const std::uint64_t reach =
+        std::min<std::uint64_t>(window.slots - first % window.slots, kChunkSlots);
     std::size_t last = i;
-    while (last + 1 < open_.size() && open_[last + 1] - open_[last] < 64 && open_[last + 1] - first < reach)
+    while (last + 1 < open_.size() && open_[last + 1] - open_[last] < 64 &&
+           open_[last + 1] - first < reach)
       ++last;
     chunk_.resize(open_[last] - first + 1);
     chunk_.resize(source_->read(layout_.ring_offset + first % window.slots * sizeof(Slot),
-                                std::as_writable_bytes(std::span(chunk_))) / sizeof(Slot));
+                                std::as_writable_bytes(std::span(chunk_))) /
+                  sizeof(Slot));
     for (; i <= last; ++i) {
       Collective* const collective = find(open_[i]);
       if (collective == nullptr)
         continue;
       const std::uint64_t offset = open_[i] - first;
-      // The lap in the stamps tells whether they are still this record's, even while the slot changes hands.
+      // The lap in the stamps tells whether they are still this record's, even while the slot
+      // changes hands.
       const std::uint64_t lap = open_[i] / window.slots & 0x7fff;
-      if (offset < chunk_.size() && chunk_[offset].commit == open_[i] + 1 && chunk_[offset].returned >> 49 == lap &&
-          chunk_[offset].completed >> 49 == lap)
+      if (offset < chunk_.size() && chunk_[offset].commit == open_[i] + 1 &&
+          chunk_[offset].returned >> 49 == lap && chunk_[offset].completed >> 49 == lap)
         set_stamps(*collective, chunk_[offset]);
       if (is_open(*collective))
         still.push_back(open_[i]);
@@ -177,9 +187,11 @@ void ProcessReader::refresh_open(const Window& window) {
 }
 
 std::vector<Slot> ProcessReader::pending_slots(bool final) {
-  std::vector<Slot> slots(std::min<std::uint64_t>(layout_.pending_capacity, source_->size() / sizeof(Slot)));
+  std::vector<Slot> slots(
+      std::min<std::uint64_t>(layout_.pending_capacity, source_->size() / sizeof(Slot)));
   const auto read = [&](std::vector<Slot>& into) {
-    into.resize(source_->read(layout_.pending_offset, std::as_writable_bytes(std::span(into))) / sizeof(Slot));
+    into.resize(source_->read(layout_.pending_offset, std::as_writable_bytes(std::span(into))) /
+                sizeof(Slot));
   };
   read(slots);
   if (final)
@@ -192,7 +204,8 @@ std::vector<Slot> ProcessReader::pending_slots(bool final) {
   return slots;
 }
 
-/// Incomplete records that the ring has overtaken. One that is in neither place was completed and forgotten.
+/// Incomplete records that the ring has overtaken. One that is in neither place was completed and
+/// forgotten.
 void ProcessReader::read_pending(const Window& window, bool final) {
   std::vector<std::uint64_t> found;
   for (const Slot& slot : pending_slots(final)) {
@@ -204,7 +217,8 @@ void ProcessReader::read_pending(const Window& window, bool final) {
       set_stamps(*known, slot);
       continue;
     }
-    if (slot.group < ordinals_.size()) {  // Not of the ring: its ordinal says nothing about gaps there.
+    if (slot.group <
+        ordinals_.size()) {  // Not of the ring: its ordinal says nothing about gaps there.
       const GroupOrdinals kept = ordinals_[slot.group];
       take_slot(slot, record, final);
       ordinals_[slot.group] = kept;
@@ -225,7 +239,8 @@ void ProcessReader::read_pending(const Window& window, bool final) {
   });
 }
 
-/// The writer marks the later of two overlapping calls; the earlier, in whose call it fell, is marked here.
+/// The writer marks the later of two overlapping calls; the earlier, in whose call it fell, is
+/// marked here.
 void ProcessReader::mark_overlaps() {
   auto& all = process_.collectives;
   for (std::size_t i = overlaps_marked_; i < all.size(); ++i) {
@@ -236,7 +251,8 @@ void ProcessReader::mark_overlaps() {
     if (current.overlapped || inside.size() >= 64) {
       std::erase_if(inside, [&](std::uint64_t record) {
         Collective* const earlier = find(record);
-        if (earlier == nullptr || (earlier->returned_ns && *earlier->returned_ns <= current.issued_ns))
+        if (earlier == nullptr ||
+            (earlier->returned_ns && *earlier->returned_ns <= current.issued_ns))
           return true;
         if (current.overlapped && earlier->thread != current.thread)
           earlier->overlapped = true;
@@ -258,7 +274,8 @@ void ProcessReader::forget_old() {
   overlaps_marked_ = all.size();
 }
 
-// --- What is missing ----------------------------------------------------------------------------------------
+// --- What is missing
+// ----------------------------------------------------------------------------------------
 
 void ProcessReader::Ordinals::add(std::uint64_t ordinal) {
   lowest = count == 0 ? ordinal : std::min(lowest, ordinal);
@@ -266,8 +283,8 @@ void ProcessReader::Ordinals::add(std::uint64_t ordinal) {
   ++count;
 }
 
-/// No hole between the first and the last that were seen, and the last is as far as was counted. Where none
-/// was seen, none may have been lost.
+/// No hole between the first and the last that were seen, and the last is as far as was counted.
+/// Where none was seen, none may have been lost.
 bool ProcessReader::Ordinals::reaches(std::uint64_t issued) const {
   return count == 0 ? issued == 0 : highest - lowest + 1 == count && highest + 1 >= issued;
 }
@@ -280,7 +297,8 @@ void ProcessReader::conclude(const FileHeader& header, const Window& window) {
   say(header.dropped_definitions, "names or call sites found no room");
   say(header.dropped_groups, "groups found no room; their collectives are not recorded");
   say(header.dropped_digests, "blocks of the digest chain found no room");
-  say(header.dropped_pending, "incomplete old records found no room; whether they completed is not known");
+  say(header.dropped_pending,
+      "incomplete old records found no room; whether they completed is not known");
   say(header.dropped_channels, "point-to-point operations have no sequence number");
   const std::uint64_t slots_end = layout_.ring_offset + window.slots * sizeof(Slot);
   if (layout_.ring_capacity != 0 && source_->size() < slots_end)
@@ -289,18 +307,22 @@ void ProcessReader::conclude(const FileHeader& header, const Window& window) {
 }
 
 void ProcessReader::conclude_gaps(const FileHeader& header, const Window& window) {
-  const std::uint64_t beyond = header.next_record > window.end ? header.next_record - window.end : 0;
+  const std::uint64_t beyond =
+      header.next_record > window.end ? header.next_record - window.end : 0;
   const std::uint64_t gaps = absent_.size() + absent_unlisted_ + beyond;
   if (gaps == 0 || layout_.ring_capacity == 0)
     return;
   absent_unlisted_ += beyond;
-  const std::uint64_t first = absent_.empty() ? window.end : *std::min_element(absent_.begin(), absent_.end());
-  const std::string which = gaps == 1 ? fmt::format("record {} is missing", first)
-                                      : fmt::format("{} records from {} on are missing", gaps, first);
-  // A number taken but nothing written: killed inside issue(), before the call was passed on. Certain only if
-  // no group lacks one of its own numbers.
+  const std::uint64_t first =
+      absent_.empty() ? window.end : *std::min_element(absent_.begin(), absent_.end());
+  const std::string which = gaps == 1
+                                ? fmt::format("record {} is missing", first)
+                                : fmt::format("{} records from {} on are missing", gaps, first);
+  // A number taken but nothing written: killed inside issue(), before the call was passed on.
+  // Certain only if no group lacks one of its own numbers.
   if (header.closed != kClosedMagic && gaps <= kCutShortMax && gap_took_nothing())
-    missing_.push_back(fmt::format("{}: {}: its process ended while writing", process_.file, which));
+    missing_.push_back(
+        fmt::format("{}: {}: its process ended while writing", process_.file, which));
   else if (gaps <= header.dropped_records)
     missing_.push_back(fmt::format("{}: {}: its slot was still in use", process_.file, which));
   else
@@ -310,7 +332,8 @@ void ProcessReader::conclude_gaps(const FileHeader& header, const Window& window
 bool ProcessReader::gap_took_nothing() const {
   for (std::size_t i = 0; i < process_.groups.size(); ++i) {
     const Group& group = process_.groups[i];
-    if (!ordinals_[i].collectives.reaches(group.issued) || !ordinals_[i].point_to_point.reaches(group.p2p_issued))
+    if (!ordinals_[i].collectives.reaches(group.issued) ||
+        !ordinals_[i].point_to_point.reaches(group.p2p_issued))
       return false;
   }
   return true;

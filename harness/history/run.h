@@ -1,8 +1,9 @@
-// A Run: everything that is known of one job, as plain values. Readers fill it, checkers judge it, tests type
-// it. It holds what was seen and says what could not be seen; it holds no opinion.
+// A Run: everything that is known of one job, as plain values. Readers fill it, checkers judge it,
+// tests type it. It holds what was seen and says what could not be seen; it holds no opinion.
 //
-// Times are nanoseconds of the host's monotonic clock (RUN/run.json and every process file carry one
-// monotonic/wall pair). `record` is the number of the event in its file, so that a gap is visible.
+// Times are nanoseconds of the host's monotonic clock (RUN/run.json and every process file carry
+// one monotonic/wall pair). `record` is the number of the event in its file, so that a gap is
+// visible.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +19,10 @@
 
 namespace lockstep {
 
-/// One frame of a call site or stack. `module`+`offset` identify it across ranks; file, line and function are
-/// filled by symbols/ when the run is closed (line 0 = not known).
+/// One frame of a call site or stack. `module`+`offset` identify it across ranks; file, line and
+/// function are filled by symbols/ when the run is closed (line 0 = not known).
 struct Frame {
-  std::string module{};  ///< Path of the mapped object.
+  std::string module{};    ///< Path of the mapped object.
   std::uint64_t offset{};  ///< Of the instruction in the object (return address - 1 for callers).
   std::string file{};
   std::int32_t line{};
@@ -29,7 +30,8 @@ struct Frame {
   friend bool operator==(const Frame&, const Frame&) = default;
 };
 
-/// Where a collective was issued; innermost frame first. Compared across ranks by module and offset.
+/// Where a collective was issued; innermost frame first. Compared across ranks by module and
+/// offset.
 struct CallSite {
   std::vector<Frame> frames{};
 };
@@ -38,16 +40,18 @@ struct CallSite {
 struct Collective {
   std::uint64_t record{};  ///< Number in its file; consecutive where nothing was dropped.
   std::uint32_t group{};   ///< Index into Process::groups.
-  std::uint64_t seq{};     ///< Per group for collectives; per (group, source, destination, tag) for p2p.
+  std::uint64_t
+      seq{};  ///< Per group for collectives; per (group, source, destination, tag) for p2p.
   history::Op op{};
   history::DType dtype{};
   history::ReduceOp reduce_op{};
   bool async{};
-  bool overlapped{};  ///< Issued while another thread was inside a call on the same group: order not known.
+  bool overlapped{};  ///< Issued while another thread was inside a call on the same group: order
+                      ///< not known.
   std::int32_t root{-1};  ///< Group rank of the root; of the peer for p2p; -1 where there is none.
   std::int32_t tag{};
-  std::uint64_t numel_in{};   ///< Elements handed in, summed over the tensors of this rank.
-  std::uint64_t numel_out{};  ///< Elements of the result, likewise.
+  std::uint64_t numel_in{};     ///< Elements handed in, summed over the tensors of this rank.
+  std::uint64_t numel_out{};    ///< Elements of the result, likewise.
   std::uint64_t counts_hash{};  ///< Of the per-tensor sizes or splits; equal lists hash alike.
   std::int64_t timeout_ms{-1};  ///< Given by the caller; -1 = the group's own.
   std::uint32_t thread{};       ///< Kernel thread id.
@@ -64,16 +68,20 @@ struct Group {
   std::string name{};
   std::uint32_t generation{};  ///< Counts re-creations under the same name.
   std::int32_t size{};
-  std::int32_t my_rank{};            ///< Rank of this process in the group.
-  std::vector<Rank> ranks{};         ///< Global ranks by group rank; empty = not known.
+  std::int32_t my_rank{};     ///< Rank of this process in the group.
+  std::vector<Rank> ranks{};  ///< Global ranks by group rank; empty = not known.
   std::uint32_t site{};
-  bool seen_from_creation{};         ///< Every collective since the group's creation was seen.
-  std::uint64_t issued{}, returned{}, completed{};  ///< Collectives so far, dropped ones included (p2p apart).
-  std::vector<std::uint64_t> last_signatures{};     ///< Of the last collectives, oldest first, at most 64.
-  /// Digest chain: after each 1,024 collectives a hash of all signatures since the creation, so the first block
-  /// in which two members differ is the first whose digest differs. `site_digests`: the same over call sites.
+  bool seen_from_creation{};  ///< Every collective since the group's creation was seen.
+  std::uint64_t issued{}, returned{},
+      completed{};  ///< Collectives so far, dropped ones included (p2p apart).
+  std::vector<std::uint64_t>
+      last_signatures{};  ///< Of the last collectives, oldest first, at most 64.
+  /// Digest chain: after each 1,024 collectives a hash of all signatures since the creation, so the
+  /// first block in which two members differ is the first whose digest differs. `site_digests`: the
+  /// same over call sites.
   std::vector<std::uint64_t> digests{}, site_digests{};
-  std::uint64_t p2p_issued{}, p2p_returned{}, p2p_completed{};  ///< Point-to-point operations so far.
+  std::uint64_t p2p_issued{}, p2p_returned{},
+      p2p_completed{};  ///< Point-to-point operations so far.
 };
 
 /// One recorded process: what its tap wrote.
@@ -87,7 +95,7 @@ struct Process {
   std::string torch_version{};
   std::uint64_t opened_ns{};
   std::vector<Group> groups{};
-  std::vector<CallSite> sites{};  ///< [0] is empty: "not recorded".
+  std::vector<CallSite> sites{};          ///< [0] is empty: "not recorded".
   std::vector<Collective> collectives{};  ///< In record order.
   std::uint64_t dropped{};  ///< Records known to be lost (ring overwritten, no space).
   bool closed{};            ///< The closing record was found and nothing is missing before it.
@@ -98,14 +106,15 @@ struct Process {
   std::uint64_t wall_ns{};       ///< Wall clock at opened_ns.
   std::uint64_t capabilities{};  ///< history::Capability: what the tap could see.
 
-  /// "Complete for this group since its creation": absence of a record is absence of a call. Ring overflow does
-  /// not end it (counts and digests go on); a gap, damage or a group met late does.
+  /// "Complete for this group since its creation": absence of a record is absence of a call. Ring
+  /// overflow does not end it (counts and digests go on); a gap, damage or a group met late does.
   [[nodiscard]] bool vouches(std::uint32_t group) const {
     return !damaged && group < groups.size() && groups[group].seen_from_creation;
   }
 };
 
-// --- What the supervisor recorded -------------------------------------------------------------------------
+// --- What the supervisor recorded
+// -------------------------------------------------------------------------
 
 enum class Role : std::uint8_t { kRank, kReference, kWarmParent, kOther };
 
@@ -116,8 +125,8 @@ struct ProcessStart {
   std::int32_t pid{};
 };
 
-/// How a process ended. The last signal of ours is in the same record, so losing another record can never turn
-/// our own doing into a finding.
+/// How a process ended. The last signal of ours is in the same record, so losing another record can
+/// never turn our own doing into a finding.
 struct ProcessEnd {
   std::uint64_t record{}, at_ns{};
   Role role{};
@@ -172,7 +181,8 @@ struct Request {
   std::uint64_t id{};
   std::string message{};  ///< "hello", "init", "step", ...
   std::optional<std::uint64_t> answered_ns{};
-  std::string outcome{};  ///< "ok", "unsupported", "refused" (declared), "failed", "protocol" (garbage, twice, late); "" = none yet.
+  std::string outcome{};  ///< "ok", "unsupported", "refused" (declared), "failed", "protocol"
+                          ///< (garbage, twice, late); "" = none yet.
   std::string text{};     ///< What `failed`/`unsupported`/`protocol` said.
   CallSite raised_at{};   ///< Where the exception behind `failed` was thrown, if seen.
 };
@@ -180,13 +190,16 @@ struct Request {
 /// A value observed after a request. The bytes stay in the tensor file; see Run::tensor.
 struct Observation {
   std::uint64_t record{}, at_ns{};
-  Role role{};                 ///< kReference: what the value should be.
-  std::optional<Rank> rank{};  ///< On a reference observation: only for this rank; none = for all ranks.
-  std::string name{};          ///< "grad/fc1.weight", "param/...", "buffer/...", "loss", "output".
+  Role role{};  ///< kReference: what the value should be.
+  std::optional<Rank>
+      rank{};          ///< On a reference observation: only for this rank; none = for all ranks.
+  std::string name{};  ///< "grad/fc1.weight", "param/...", "buffer/...", "loss", "output".
   std::int64_t step{};
-  std::string phase{};    ///< "initial", "forward_entry", "forward_entry/1", "after_forward", "after_backward", ...
-  std::string variant{};  ///< Reference only: "" = right, else a mutant's arithmetic, for the power.
-  std::string dtype{};    ///< safetensors name: F32, F64, BF16, I64, ...
+  std::string phase{};  ///< "initial", "forward_entry", "forward_entry/1", "after_forward",
+                        ///< "after_backward", ...
+  std::string
+      variant{};        ///< Reference only: "" = right, else a mutant's arithmetic, for the power.
+  std::string dtype{};  ///< safetensors name: F32, F64, BF16, I64, ...
   std::vector<std::int64_t> shape{};
   std::string digest{};  ///< Of the bytes, hex.
   std::string file{};    ///< Relative to RUN.
@@ -204,9 +217,10 @@ struct Note {
   std::string text{};
 };
 
-/// What was meant to happen, written by the supervisor before the first process starts (RUN/run.json).
+/// What was meant to happen, written by the supervisor before the first process starts
+/// (RUN/run.json).
 struct Plan {
-  std::string id{};       ///< Of the run.
+  std::string id{};  ///< Of the run.
   std::vector<std::string> command{};
   std::int32_t world_size{};
   std::string scenario{}, implementation{}, dtype{}, device{}, mutant{};  ///< Empty for `run`.
@@ -217,9 +231,10 @@ struct Plan {
   std::string case_id{};
   std::vector<std::string> expected_marks{};
   std::vector<std::string> required_checks{};  ///< Checkers that must decide.
-  bool required{true};                         ///< Whether an undecided case counts for the exit status.
+  bool required{true};  ///< Whether an undecided case counts for the exit status.
   std::map<std::string, std::string> versions{};
-  /// Per parameter in registration order: name and numel; what the model has, so that "outside every bucket" is countable.
+  /// Per parameter in registration order: name and numel; what the model has, so that "outside
+  /// every bucket" is countable.
   std::vector<std::pair<std::string, std::int64_t>> parameters{};
 };
 
@@ -245,11 +260,14 @@ struct Run {
   std::vector<Mark> marks{};
   std::vector<Note> notes{};
 
-  std::vector<std::string> missing{};  ///< What the reader could not get, one sentence each (LS901).
-  bool journal_complete{};  ///< The supervisor's journal has no gap and ends with its closing record.
+  std::vector<std::string>
+      missing{};            ///< What the reader could not get, one sentence each (LS901).
+  bool journal_complete{};  ///< The supervisor's journal has no gap and ends with its closing
+                            ///< record.
   bool live{};              ///< Still running: the end of everything is open.
 
-  /// Reads an observed tensor; LS901 (kMalformedHistory) if the file does not match the digest. In tests a map.
+  /// Reads an observed tensor; LS901 (kMalformedHistory) if the file does not match the digest. In
+  /// tests a map.
   std::function<Result<Tensor>(const Observation&)> tensor{};
 
   [[nodiscard]] const Process* process_of(Rank rank) const {

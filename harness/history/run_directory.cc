@@ -28,7 +28,8 @@ constexpr std::uint64_t kFreeBytesMin = 1U << 20;
 constexpr const char* kElsewhere = "choose another place with --run-dir";
 
 Error cannot(const std::string& what, const std::string& path, int error) {
-  return {Error::Kind::kEnvironment, fmt::format("cannot {} {}: {}", what, path, std::strerror(error)), kElsewhere};
+  return {Error::Kind::kEnvironment,
+          fmt::format("cannot {} {}: {}", what, path, std::strerror(error)), kElsewhere};
 }
 
 /// "20261121-174012-81c0": sorts by time.
@@ -43,30 +44,37 @@ std::string new_id() {
 
 bool is_id(const std::string& name) {
   constexpr std::string_view kForm = "dddddddd-dddddd-xxxx";
-  return name.size() == kForm.size() && std::equal(name.begin(), name.end(), kForm.begin(), [](char c, char form) {
-           return form == 'd' ? c >= '0' && c <= '9' : form == 'x' ? std::isxdigit(c) != 0 : c == form;
+  return name.size() == kForm.size() &&
+         std::equal(name.begin(), name.end(), kForm.begin(), [](char c, char form) {
+           return form == 'd'   ? c >= '0' && c <= '9'
+                  : form == 'x' ? std::isxdigit(c) != 0
+                                : c == form;
          });
 }
 
 /// A store to a page of these can block for seconds, or is not seen by others at once.
 bool is_remote(const std::string& path) {
-  constexpr std::uint32_t kRemote[] = {NFS_SUPER_MAGIC, SMB_SUPER_MAGIC, 0xff534d42U /* cifs */, 0xfe534d42U /* smb2 */,
-                                       0x65735546U /* fuse */, 0x0bd00bd0U /* lustre */, 0x01021997U /* 9p */,
-                                       0x00c36400U /* ceph */, 0x47504653U /* gpfs */, AFS_SUPER_MAGIC, CODA_SUPER_MAGIC};
-  struct statfs status{};
+  constexpr std::uint32_t kRemote[] = {
+      NFS_SUPER_MAGIC,        SMB_SUPER_MAGIC,        0xff534d42U /* cifs */,
+      0xfe534d42U /* smb2 */, 0x65735546U /* fuse */, 0x0bd00bd0U /* lustre */,
+      0x01021997U /* 9p */,   0x00c36400U /* ceph */, 0x47504653U /* gpfs */,
+      AFS_SUPER_MAGIC,        CODA_SUPER_MAGIC};
+  struct statfs status {};
   return ::statfs(path.c_str(), &status) != 0 ||
-         std::find(std::begin(kRemote), std::end(kRemote), static_cast<std::uint32_t>(status.f_type)) !=
-             std::end(kRemote);
+         std::find(std::begin(kRemote), std::end(kRemote),
+                   static_cast<std::uint32_t>(status.f_type)) != std::end(kRemote);
 }
 
 std::uint64_t free_bytes(const std::string& path) {
-  struct statvfs status{};
-  return ::statvfs(path.c_str(), &status) == 0 ? std::uint64_t{status.f_bavail} * status.f_frsize : 0;
+  struct statvfs status {};
+  return ::statvfs(path.c_str(), &status) == 0 ? std::uint64_t{status.f_bavail} * status.f_frsize
+                                               : 0;
 }
 
 bool is_ample_tmpfs(const std::string& path, std::uint64_t bytes) {
-  struct statfs status{};
-  return ::statfs(path.c_str(), &status) == 0 && static_cast<std::uint32_t>(status.f_type) == TMPFS_MAGIC &&
+  struct statfs status {};
+  return ::statfs(path.c_str(), &status) == 0 &&
+         static_cast<std::uint32_t>(status.f_type) == TMPFS_MAGIC &&
          free_bytes(path) / 2 >= bytes && ::access(path.c_str(), W_OK) == 0;
 }
 
@@ -75,7 +83,8 @@ void prune(const std::string& home, std::size_t keep) {
   std::vector<std::string> names;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(home, ignored)) {
-    if (entry.is_directory(ignored) && !entry.is_symlink(ignored) && is_id(entry.path().filename().string()))
+    if (entry.is_directory(ignored) && !entry.is_symlink(ignored) &&
+        is_id(entry.path().filename().string()))
       names.push_back(entry.path().filename().string());
   }
   std::sort(names.begin(), names.end());
@@ -95,12 +104,15 @@ Result<void> require_empty(const std::string& path) {
   if (!fs::exists(status))
     return {};
   if (!fs::is_directory(status))
-    return Error{Error::Kind::kUsage, fmt::format("--run-dir {} is not a directory", path), "name a new or empty one"};
+    return Error{Error::Kind::kUsage, fmt::format("--run-dir {} is not a directory", path),
+                 "name a new or empty one"};
   const bool empty = fs::is_empty(path, error);
   if (error)
-    return Error{Error::Kind::kEnvironment, fmt::format("cannot read {}: {}", path, error.message()), ""};
+    return Error{Error::Kind::kEnvironment,
+                 fmt::format("cannot read {}: {}", path, error.message()), ""};
   if (!empty)
-    return Error{Error::Kind::kUsage, fmt::format("--run-dir {} is not empty", path), "name a new or empty directory"};
+    return Error{Error::Kind::kUsage, fmt::format("--run-dir {} is not empty", path),
+                 "name a new or empty directory"};
   return {};
 }
 
@@ -114,7 +126,8 @@ Result<RunDirectory> RunDirectory::create(const RunOptions& options) {
       return empty.error();
   }
   std::error_code error;
-  const fs::path wanted = options.run_dir.empty() ? fs::path(options.home) / run.id_ : fs::path(options.run_dir);
+  const fs::path wanted =
+      options.run_dir.empty() ? fs::path(options.home) / run.id_ : fs::path(options.run_dir);
   run.path_ = fs::absolute(wanted, error).lexically_normal().string();
   while (run.path_.size() > 1 && run.path_.back() == '/')
     run.path_.pop_back();
@@ -157,9 +170,10 @@ Result<void> RunDirectory::make_layout(const RunOptions& options) {
       return fail(cannot("create", path_ + part, error.value()));
   }
   if (const std::uint64_t have = free_bytes(path_); have < kFreeBytesMin)
-    return fail(Error{Error::Kind::kEnvironment,
-                      fmt::format("cannot record in {}: {} bytes are free, need {}", path_, have, kFreeBytesMin),
-                      "free some space, or choose another place with --run-dir"});
+    return fail(Error{
+        Error::Kind::kEnvironment,
+        fmt::format("cannot record in {}: {} bytes are free, need {}", path_, have, kFreeBytesMin),
+        "free some space, or choose another place with --run-dir"});
   if (::access((path_ + "/history").c_str(), W_OK) != 0)
     return fail(cannot("write in", path_, errno));
   lock_ = UniqueFd(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -185,7 +199,8 @@ Result<void> RunDirectory::choose_live(const RunOptions& options) {
     }
   }
   for (const std::string& place : places) {
-    live_ = place.empty() ? history() : fmt::format("{}/{}{}-{}-XXXXXX", place, kLivePrefix, ::getuid(), id_);
+    live_ = place.empty() ? history()
+                          : fmt::format("{}/{}{}-{}-XXXXXX", place, kLivePrefix, ::getuid(), id_);
     own_live_ = !place.empty();
     if (!own_live_)
       return {};
@@ -201,8 +216,11 @@ Result<void> RunDirectory::choose_live(const RunOptions& options) {
   live_.clear();
   own_live_ = false;
   return Error{Error::Kind::kEnvironment,
-               fmt::format("no place for live history files: {} is on a network file system, and neither {} nor /tmp "
-                           "can be used", path_, options.shm), kElsewhere};
+               fmt::format("no place for live history files: {} is on a network file system, and "
+                           "neither {} nor /tmp "
+                           "can be used",
+                           path_, options.shm),
+               kElsewhere};
 }
 
 RunDirectory::~RunDirectory() {
@@ -220,7 +238,8 @@ Result<void> RunDirectory::write_plan(const Plan& plan) const {
     named.id = id_;
   timespec wall{};
   clock_gettime(CLOCK_REALTIME, &wall);
-  const auto wall_ns = static_cast<std::uint64_t>(wall.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(wall.tv_nsec);
+  const auto wall_ns = static_cast<std::uint64_t>(wall.tv_sec) * 1'000'000'000U +
+                       static_cast<std::uint64_t>(wall.tv_nsec);
   return write_file(path_ + "/run.json", plan_to_json(named, now_ns(), wall_ns));
 }
 

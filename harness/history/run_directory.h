@@ -1,5 +1,5 @@
-// The directory of one run, or of one case of a suite: where everything about it lies, from its creation to
-// `lockstep check`.
+// The directory of one run, or of one case of a suite: where everything about it lies, from its
+// creation to `lockstep check`.
 //
 //   RUN/run.json          what was meant to happen (Plan)
 //   RUN/history/          lockstep.jsonl (the supervisor) and one .lsh per recorded process
@@ -22,17 +22,17 @@
 namespace lockstep::history {
 
 struct RunOptions {
-  std::string run_dir{};           ///< Exactly this one, new or empty; empty = <home>/<id>.
-  std::string home{".lockstep"};   ///< Where runs without a name of their own are kept ...
-  std::size_t keep{20};            ///< ... and how many of them, this one included.
-  std::string shm{"/dev/shm"};     ///< Where live files go if it is tmpfs with ample room.
+  std::string run_dir{};                 ///< Exactly this one, new or empty; empty = <home>/<id>.
+  std::string home{".lockstep"};         ///< Where runs without a name of their own are kept ...
+  std::size_t keep{20};                  ///< ... and how many of them, this one included.
+  std::string shm{"/dev/shm"};           ///< Where live files go if it is tmpfs with ample room.
   std::uint64_t live_bytes{512U << 20};  ///< What the processes may write: 64 MiB for each.
 };
 
 class RunDirectory {
  public:
-  /// Errors: kUsage (run_dir is not empty), kEnvironment (read-only, full, no local place for live files);
-  /// nothing is left behind then.
+  /// Errors: kUsage (run_dir is not empty), kEnvironment (read-only, full, no local place for live
+  /// files); nothing is left behind then.
   static Result<RunDirectory> create(const RunOptions& options);
   /// `cases/<case id>/` of this run.
   Result<RunDirectory> create_case(const std::string& case_id) const;
@@ -48,7 +48,8 @@ class RunDirectory {
   [[nodiscard]] std::string history() const { return path_ + "/history"; }
   [[nodiscard]] std::string tensors() const { return path_ + "/tensors"; }
   [[nodiscard]] std::string stacks() const { return path_ + "/stacks"; }
-  [[nodiscard]] std::string log(Rank rank, std::string_view stream) const;  ///< stream: "out" or "err".
+  [[nodiscard]] std::string log(Rank rank,
+                                std::string_view stream) const;  ///< stream: "out" or "err".
   [[nodiscard]] std::string report_json() const { return path_ + "/report.json"; }
   [[nodiscard]] std::string report_txt() const { return path_ + "/report.txt"; }
   /// Where the processes write their .lsh files while they run.
@@ -57,8 +58,8 @@ class RunDirectory {
   Result<void> write_plan(const Plan& plan) const;
   /// Removes the tensor files (a case that passed needs them no more).
   void drop_tensors() const;
-  /// Moves the live files into RUN/history. Errors: kIo; what could not be moved stays where it is and is still
-  /// found by open_run.
+  /// Moves the live files into RUN/history. Errors: kIo; what could not be moved stays where it is
+  /// and is still found by open_run.
   Result<void> close();
 
  private:

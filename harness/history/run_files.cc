@@ -36,8 +36,10 @@ int copy_sparse(const std::string& from, const std::string& to) {
     if (got == 0)
       break;
     const auto count = static_cast<std::size_t>(got);
-    for (std::size_t done = 0; done < count && std::memcmp(block.data(), kZeros.data(), count) != 0;) {
-      const ssize_t wrote = ::pwrite(out.get(), block.data() + done, count - done, at + static_cast<off_t>(done));
+    for (std::size_t done = 0;
+         done < count && std::memcmp(block.data(), kZeros.data(), count) != 0;) {
+      const ssize_t wrote =
+          ::pwrite(out.get(), block.data() + done, count - done, at + static_cast<off_t>(done));
       if (wrote < 0 && errno == EINTR)
         continue;
       if (wrote <= 0)
@@ -80,9 +82,10 @@ Result<void> move_files(const std::string& from, const std::string& to) {
     const int failed = move_file(from + "/" + name, to + "/" + name);
     if (failed != 0)
       return Error{Error::Kind::kIo,
-                   fmt::format("cannot move {} from {} to {}: {}; it was left there", name, from, to,
-                               std::strerror(failed)),
-                   "free some space; `lockstep check` finds the file where it is until the next restart of the host"};
+                   fmt::format("cannot move {} from {} to {}: {}; it was left there", name, from,
+                               to, std::strerror(failed)),
+                   "free some space; `lockstep check` finds the file where it is until the next "
+                   "restart of the host"};
   }
   return {};
 }
@@ -90,15 +93,17 @@ Result<void> move_files(const std::string& from, const std::string& to) {
 void remove_live_of(const std::string& run_directory) {
   std::error_code error;
   std::vector<fs::path> links;
-  for (auto at = fs::recursive_directory_iterator(run_directory, error); !error && at != fs::end(at); at.increment(error)) {
+  for (auto at = fs::recursive_directory_iterator(run_directory, error);
+       !error && at != fs::end(at); at.increment(error)) {
     if (at->path().filename() == kLiveLink && at->is_symlink(error))
       links.push_back(at->path());
   }
   for (const fs::path& link : links) {
     const fs::path target = fs::read_symlink(link, error);
-    struct stat status{};
-    if (error || target.filename().string().rfind(kLivePrefix, 0) != 0 || ::lstat(target.c_str(), &status) != 0 ||
-        !S_ISDIR(status.st_mode) || status.st_uid != ::getuid())
+    struct stat status {};
+    if (error || target.filename().string().rfind(kLivePrefix, 0) != 0 ||
+        ::lstat(target.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) ||
+        status.st_uid != ::getuid())
       continue;
     fs::remove_all(target, error);
   }

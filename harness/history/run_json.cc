@@ -91,7 +91,8 @@ Result<Plan> plan_from_json(const std::string& text, const std::string& path) {
       plan.parameters.emplace_back(item[0].get<std::string>(), item[1].get<std::int64_t>());
   });
   if (!fields.good())
-    return Error{Error::Kind::kMalformedHistory, fmt::format("{} has a field of the wrong type", path), ""};
+    return Error{Error::Kind::kMalformedHistory,
+                 fmt::format("{} has a field of the wrong type", path), ""};
   return plan;
 }
 

@@ -68,8 +68,8 @@ int write_all(int fd, std::span<const std::byte> bytes) {
 
 std::size_t element_bytes(std::string_view dtype) {
   constexpr std::pair<std::string_view, std::size_t> kTypes[] = {
-      {"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I64", 8}, {"I32", 4}, {"I16", 2}, {"I8", 1}, {"U8", 1},
-      {"BOOL", 1}};
+      {"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I64", 8},
+      {"I32", 4}, {"I16", 2}, {"I8", 1},  {"U8", 1},   {"BOOL", 1}};
   for (const auto& [name, bytes] : kTypes) {
     if (name == dtype)
       return bytes;
@@ -84,11 +84,17 @@ Result<void> write_tensors(const std::string& path, std::span<const TensorView> 
   std::uint64_t offset = 0;
   for (const TensorView& tensor : tensors) {
     const auto size = size_of(tensor.dtype, tensor.shape);
-    if (element_bytes(tensor.dtype) == 0 || !size || *size != tensor.bytes.size() || header.contains(tensor.name))
+    if (element_bytes(tensor.dtype) == 0 || !size || *size != tensor.bytes.size() ||
+        header.contains(tensor.name))
       return Error{Error::Kind::kUsage,
-                   fmt::format("cannot write tensor {} to {}: {} bytes do not fit its type {} and shape, or its name "
-                               "is used twice", tensor.name, path, tensor.bytes.size(), tensor.dtype), ""};
-    header[tensor.name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + *size}}};
+                   fmt::format("cannot write tensor {} to {}: {} bytes do not fit its type {} and "
+                               "shape, or its name "
+                               "is used twice",
+                               tensor.name, path, tensor.bytes.size(), tensor.dtype),
+                   ""};
+    header[tensor.name] = {{"dtype", tensor.dtype},
+                           {"shape", tensor.shape},
+                           {"data_offsets", {offset, offset + *size}}};
     offset += *size;
   }
   std::string text = header.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -120,7 +126,8 @@ Result<void> write_tensors(const std::string& path, const std::vector<TensorData
 }
 
 Error TensorFile::malformed(const std::string& what) const {
-  return {Error::Kind::kMalformedHistory, fmt::format("{} is not a tensor file: {}", name_, what), ""};
+  return {Error::Kind::kMalformedHistory, fmt::format("{} is not a tensor file: {}", name_, what),
+          ""};
 }
 
 Result<TensorFile> TensorFile::open(const std::string& path) {
@@ -147,12 +154,14 @@ Result<void> TensorFile::parse() {
   std::string header(length, '\0');
   if (source_->read(sizeof length, std::as_writable_bytes(std::span(header))) != length)
     return malformed("its header is cut off");
-  if (auto parsed = parse_header(header, sizeof length + length, size - sizeof length - length); !parsed)
+  if (auto parsed = parse_header(header, sizeof length + length, size - sizeof length - length);
+      !parsed)
     return parsed;
   return digest_all();
 }
 
-Result<void> TensorFile::parse_header(const std::string& text, std::uint64_t data_offset, std::uint64_t data_bytes) {
+Result<void> TensorFile::parse_header(const std::string& text, std::uint64_t data_offset,
+                                      std::uint64_t data_bytes) {
   const Json header = Json::parse(text, nullptr, false);
   if (!header.is_object())
     return malformed("its header is not a JSON object");
@@ -166,10 +175,11 @@ Result<void> TensorFile::parse_header(const std::string& text, std::uint64_t dat
     const auto range = value.find("data_offsets");
     const auto is_list = [&](auto at, std::size_t size_max) {
       return at != value.end() && at->is_array() && at->size() <= size_max &&
-             std::all_of(at->begin(), at->end(), [](const Json& each) { return each.is_number_unsigned(); });
+             std::all_of(at->begin(), at->end(),
+                         [](const Json& each) { return each.is_number_unsigned(); });
     };
-    if (!value.is_object() || dtype == value.end() || !dtype->is_string() || !is_list(shape, kDimensionsMax) ||
-        !is_list(range, 2) || range->size() != 2)
+    if (!value.is_object() || dtype == value.end() || !dtype->is_string() ||
+        !is_list(shape, kDimensionsMax) || !is_list(range, 2) || range->size() != 2)
       return malformed(fmt::format("tensor {} lacks dtype, shape or data_offsets", key));
     TensorEntry entry;
     entry.name = key;
@@ -189,7 +199,8 @@ Result<void> TensorFile::parse_header(const std::string& text, std::uint64_t dat
   std::sort(entries_.begin(), entries_.end(), [](const TensorEntry& a, const TensorEntry& b) {
     return a.offset != b.offset ? a.offset < b.offset : a.size_bytes < b.size_bytes;
   });
-  std::uint64_t next = data_offset;  // As the format demands: no holes, no overlaps, nothing behind.
+  std::uint64_t next =
+      data_offset;  // As the format demands: no holes, no overlaps, nothing behind.
   for (const TensorEntry& entry : entries_) {
     if (entry.offset != next)
       return malformed(fmt::format("there is a hole or an overlap before tensor {}", entry.name));

@@ -1,6 +1,6 @@
-// Tensor files in the safetensors format: 8 bytes of header length, a JSON header, the bytes. Read with
-// bounded reads, written under a temporary name and renamed. This header stays free of third-party text and
-// JSON libraries: the rank host includes it next to LibTorch.
+// Tensor files in the safetensors format: 8 bytes of header length, a JSON header, the bytes. Read
+// with bounded reads, written under a temporary name and renamed. This header stays free of
+// third-party text and JSON libraries: the rank host includes it next to LibTorch.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,8 @@
 
 namespace lockstep::history {
 
-/// Bytes of one element; 0 for a type that is not of the format (F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL are).
+/// Bytes of one element; 0 for a type that is not of the format (F64 F32 F16 BF16 I64 I32 I16 I8 U8
+/// BOOL are).
 std::size_t element_bytes(std::string_view dtype);
 
 /// FNV-1a of 64 bits, as 16 hex digits.
@@ -39,8 +40,8 @@ struct TensorData {
   std::vector<std::byte> bytes{};
 };
 
-/// Converts to `dtype`: floats round to nearest even and keep NaN and infinities, integers truncate.
-/// Aborts (our bug) if the number of values does not fit the shape.
+/// Converts to `dtype`: floats round to nearest even and keep NaN and infinities, integers
+/// truncate. Aborts (our bug) if the number of values does not fit the shape.
 TensorData make_tensor(std::string name, std::string dtype, std::vector<std::int64_t> shape,
                        std::span<const double> values);
 
@@ -74,7 +75,8 @@ class TensorFile {
   TensorFile(std::unique_ptr<ByteSource> source, std::string name)
       : source_(std::move(source)), name_(std::move(name)) {}
   Result<void> parse();
-  Result<void> parse_header(const std::string& header, std::uint64_t data_offset, std::uint64_t data_bytes);
+  Result<void> parse_header(const std::string& header, std::uint64_t data_offset,
+                            std::uint64_t data_bytes);
   Result<void> digest_all();
   [[nodiscard]] Error malformed(const std::string& what) const;
 

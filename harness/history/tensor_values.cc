@@ -15,7 +15,8 @@ double from_half(std::uint16_t half) {
   const int mantissa = half & 0x3ff;
   const double sign = (half & 0x8000) != 0 ? -1.0 : 1.0;
   if (exponent == 0x1f)
-    return mantissa != 0 ? std::numeric_limits<double>::quiet_NaN() : sign * std::numeric_limits<double>::infinity();
+    return mantissa != 0 ? std::numeric_limits<double>::quiet_NaN()
+                         : sign * std::numeric_limits<double>::infinity();
   if (exponent == 0)
     return sign * std::ldexp(mantissa, -24);
   return sign * std::ldexp(mantissa + 1024, exponent - 25);
@@ -34,7 +35,8 @@ std::uint16_t to_half(double value) {
   exponent = size == 0.0 ? -13 : std::max(exponent, -13);  // Lowest: subnormal, in units of 2^-24.
   const auto units = static_cast<std::uint32_t>(std::nearbyint(std::ldexp(size, 11 - exponent)));
   // 1024 units and more carry the exponent's lowest bit themselves.
-  return static_cast<std::uint16_t>(sign | ((static_cast<std::uint32_t>(exponent + 13) << 10) + units));
+  return static_cast<std::uint16_t>(sign |
+                                    ((static_cast<std::uint32_t>(exponent + 13) << 10) + units));
 }
 
 std::uint16_t to_bfloat16(double value) {
@@ -44,7 +46,9 @@ std::uint16_t to_bfloat16(double value) {
   return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-double from_bfloat16(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+double from_bfloat16(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
 
 template <class T>
 T load(const std::byte* at) {
@@ -111,7 +115,8 @@ TensorData make_tensor(std::string name, std::string dtype, std::vector<std::int
     numel *= static_cast<std::size_t>(extent);
   LS_CHECK(each != 0);
   LS_CHECK(numel == values.size());
-  TensorData tensor{std::move(name), std::move(dtype), std::move(shape), std::vector<std::byte>(numel * each)};
+  TensorData tensor{std::move(name), std::move(dtype), std::move(shape),
+                    std::vector<std::byte>(numel * each)};
   for (std::size_t i = 0; i < numel; ++i)
     narrow(tensor.dtype, values[i], tensor.bytes.data() + i * each);
   return tensor;

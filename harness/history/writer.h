@@ -1,14 +1,16 @@
-// Records the collectives of one process into a mapped file. Used inside the user's process, by any thread.
+// Records the collectives of one process into a mapped file. Used inside the user's process, by any
+// thread.
 //
-//   Writer* writer = Writer::open({"/dev/shm/run"});        // null: nothing can be written here at all
-//   GroupHandle dp = writer->define_group({"dp", 2, 4, 1, ranks, 4});
-//   Ticket ticket = writer->issue(dp, call);                // before the call is passed on
-//   writer->returned(ticket);                               // when it came back (also by exception)
-//   writer->completed(ticket, failed);                      // when its result is there; any thread, any time
+//   Writer* writer = Writer::open({"/dev/shm/run"});        // null: nothing can be written here at
+//   all GroupHandle dp = writer->define_group({"dp", 2, 4, 1, ranks, 4}); Ticket ticket =
+//   writer->issue(dp, call);                // before the call is passed on
+//   writer->returned(ticket);                               // when it came back (also by
+//   exception) writer->completed(ticket, failed);                      // when its result is there;
+//   any thread, any time
 //
-// Promises: what issue() returned for is in the file even if SIGKILL comes next; nothing throws; nothing is
-// held across the user's call; a full disk loses records, never the program. A forked child begins a file of
-// its own at its first record, and touches none of its parent's.
+// Promises: what issue() returned for is in the file even if SIGKILL comes next; nothing throws;
+// nothing is held across the user's call; a full disk loses records, never the program. A forked
+// child begins a file of its own at its first record, and touches none of its parent's.
 //
 // Header-only, C++17, standard library and Linux calls only. See format.h for the layout.
 #pragma once
@@ -36,7 +38,8 @@ struct GroupInfo {
   const std::int32_t* ranks = nullptr;  ///< Global ranks by group rank; null = not known.
   std::uint32_t rank_count = 0;
   std::uint32_t site = 0;
-  /// Every collective from the group's creation on will be told. False for a group met when already in use.
+  /// Every collective from the group's creation on will be told. False for a group met when already
+  /// in use.
   bool from_creation = false;
 };
 
@@ -78,19 +81,25 @@ class Writer {
   /// From now on absence of a record says nothing for this group: calls went past the tap.
   void met_late(GroupHandle group) noexcept;
 
-  /// Id of the call site whose return addresses these are, innermost first. A known one costs about 10 ns.
+  /// Id of the call site whose return addresses these are, innermost first. A known one costs about
+  /// 10 ns.
   std::uint32_t site(const void* const* return_addresses, std::uint32_t count) noexcept;
-  /// The same in two steps, for frames that are not native: the key is the caller's, equal for equal sites.
-  std::uint32_t find_site(std::uint64_t key) const noexcept;  ///< InternTable::kNotFound: define it.
-  std::uint32_t define_site(std::uint64_t key, const SiteFrame* frames, std::uint32_t count) noexcept;
+  /// The same in two steps, for frames that are not native: the key is the caller's, equal for
+  /// equal sites.
+  std::uint32_t find_site(
+      std::uint64_t key) const noexcept;  ///< InternTable::kNotFound: define it.
+  std::uint32_t define_site(std::uint64_t key, const SiteFrame* frames,
+                            std::uint32_t count) noexcept;
 
   Ticket issue(GroupHandle group, const Issue& call) noexcept;
   void returned(const Ticket& ticket, bool threw = false) noexcept;
   void completed(const Ticket& ticket, bool failed = false) noexcept;
-  /// Both at one instant (the call blocks until its result is there), for the price of one clock read.
+  /// Both at one instant (the call blocks until its result is there), for the price of one clock
+  /// read.
   void returned_completed(const Ticket& ticket, bool failed = false) noexcept;
 
-  /// Writes the closing record. Later records are still taken, and make the file "not closed" again.
+  /// Writes the closing record. Later records are still taken, and make the file "not closed"
+  /// again.
   void close() noexcept;
   [[nodiscard]] const char* path() const noexcept { return file_.path(); }
 
@@ -128,12 +137,14 @@ class Writer {
   bool begin_file() noexcept;
   void write_group(std::uint32_t index) noexcept;
   GroupEntry& entry(std::uint32_t group) noexcept;
-  void fold_signature(GroupState& state, GroupEntry& totals, std::uint32_t group, const Issue& call) noexcept;
+  void fold_signature(GroupState& state, GroupEntry& totals, std::uint32_t group,
+                      const Issue& call) noexcept;
   Slot* locate(std::uint64_t record, std::uint64_t& lap) noexcept;
   bool take_slot(std::uint64_t record, Slot*& slot) noexcept;
   void retire(Slot& slot, std::uint64_t lap) noexcept;
   Slot* free_pending() noexcept;
-  bool set_stamp(const Ticket& ticket, std::uint64_t Slot::*word, std::uint64_t now, bool error) noexcept;
+  bool set_stamp(const Ticket& ticket, std::uint64_t Slot::*word, std::uint64_t now,
+                 bool error) noexcept;
   bool set_pending(std::uint64_t record, std::uint64_t Slot::*word, std::uint64_t value) noexcept;
   Channel* channel_of(std::uint32_t group, Op op, std::int32_t peer, std::int32_t tag,
                       std::uint32_t& number) noexcept;
@@ -143,7 +154,9 @@ class Writer {
   static bool is_open(const Slot& slot) noexcept;
   static void begin_writing(std::uint64_t& commit) noexcept;
   static void lock(std::uint32_t& word) noexcept;
-  static void unlock(std::uint32_t& word) noexcept { __atomic_store_n(&word, 0U, __ATOMIC_RELEASE); }
+  static void unlock(std::uint32_t& word) noexcept {
+    __atomic_store_n(&word, 0U, __ATOMIC_RELEASE);
+  }
   static bool enter(std::uint64_t& inside, std::uint32_t thread) noexcept;
   static std::uint64_t inside_one(std::uint32_t thread) noexcept;
   std::uint32_t thread_id() const noexcept;

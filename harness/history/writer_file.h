@@ -1,9 +1,10 @@
-// The mapped file under a Writer: created, given space, grown, unmapped. Space is reserved before it is
-// touched, because a store to a page that a full disk cannot back is SIGBUS in the user's program.
+// The mapped file under a Writer: created, given space, grown, unmapped. Space is reserved before
+// it is touched, because a store to a page that a full disk cannot back is SIGBUS in the user's
+// program.
 //
-// Header-only, C++17, POSIX and Linux calls only; nothing throws, nothing allocates from the heap, errno is
-// the caller's to keep. No descriptor stays open: a program that closes all of them must not matter to us,
-// nor may we later grow a file of the user's that got the same number.
+// Header-only, C++17, POSIX and Linux calls only; nothing throws, nothing allocates from the heap,
+// errno is the caller's to keep. No descriptor stays open: a program that closes all of them must
+// not matter to us, nor may we later grow a file of the user's that got the same number.
 #pragma once
 
 #include <fcntl.h>
@@ -30,10 +31,12 @@ namespace lockstep::history {
 inline std::uint64_t clock_ns(clockid_t clock) noexcept {
   timespec now{};
   clock_gettime(clock, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(now.tv_nsec);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U +
+         static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-/// The user's program must find errno as it was, and no call of ours may be where its thread is cancelled.
+/// The user's program must find errno as it was, and no call of ours may be where its thread is
+/// cancelled.
 class QuietCall {
  public:
   QuietCall() noexcept { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_); }
@@ -88,12 +91,13 @@ class WriterFile {
     FileHeader plan{};
     fill(plan, options);
     const bool complete = reserve(fd, 0, plan.ring_offset + kStepSlots * sizeof(Slot)) == 0;
-    mapped_bytes_ = complete ? plan.ring_offset + plan.ring_capacity * sizeof(Slot) : sizeof(FileHeader);
-    struct stat status{};
+    mapped_bytes_ =
+        complete ? plan.ring_offset + plan.ring_capacity * sizeof(Slot) : sizeof(FileHeader);
+    struct stat status {};
     bool good = complete || (ftruncate(fd, 0) == 0 && reserve(fd, 0, sizeof(FileHeader)) == 0);
     if (good && !complete)
-      plan.definitions_bytes = plan.groups_capacity = plan.digests_capacity = plan.pending_capacity =
-          plan.ring_capacity = 0;
+      plan.definitions_bytes = plan.groups_capacity = plan.digests_capacity =
+          plan.pending_capacity = plan.ring_capacity = 0;
     if (good) {
       // The mapping reaches beyond the end of the file; only what is reserved is ever touched.
       void* const mapping = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -120,13 +124,14 @@ class WriterFile {
   /// Reserves the next step of the ring. Zero, or why the ring ends here.
   int grow() noexcept {
     const std::uint64_t have = header->reserved_slots;
-    const std::uint64_t want = have + kStepSlots < header->ring_capacity ? have + kStepSlots
-                                                                        : header->ring_capacity;
-    // By name, and only if the name still means this file: it may have been moved into RUN meanwhile.
+    const std::uint64_t want =
+        have + kStepSlots < header->ring_capacity ? have + kStepSlots : header->ring_capacity;
+    // By name, and only if the name still means this file: it may have been moved into RUN
+    // meanwhile.
     const int fd = open(path_, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
       return errno;
-    struct stat status{};
+    struct stat status {};
     int error = 0;
     if (fstat(fd, &status) != 0 || status.st_dev != device_ || status.st_ino != inode_)
       error = ENOENT;
@@ -155,12 +160,13 @@ class WriterFile {
   /// `directory/<host>-<pid>-<start ticks>-<n>.lsh`, the first n that is free.
   bool name_file(const char* directory, char* host) noexcept {
     char absolute[PATH_MAX];
-    if (directory == nullptr || realpath(directory, absolute) == nullptr)  // The program may change directory.
+    if (directory == nullptr ||
+        realpath(directory, absolute) == nullptr)  // The program may change directory.
       return false;
     host_name(host);
     for (int n = 0; n < 10000; ++n) {
-      const int length = std::snprintf(path_, sizeof path_, "%s/%s-%d-%llu-%d.lsh", absolute, host, getpid(),
-                                       static_cast<unsigned long long>(start_ticks()), n);
+      const int length = std::snprintf(path_, sizeof path_, "%s/%s-%d-%llu-%d.lsh", absolute, host,
+                                       getpid(), static_cast<unsigned long long>(start_ticks()), n);
       if (length < 0 || static_cast<std::size_t>(length) >= sizeof path_)
         return false;
       if (access(path_, F_OK) != 0)
@@ -201,7 +207,8 @@ class WriterFile {
   static void fill(FileHeader& plan, const WriterOptions& options) noexcept {
     plan.version = kFormatVersion;
     plan.header_bytes = sizeof(FileHeader);
-    const std::uint64_t room = options.file_bytes < kFileBytesMin ? kFileBytesMin : options.file_bytes;
+    const std::uint64_t room =
+        options.file_bytes < kFileBytesMin ? kFileBytesMin : options.file_bytes;
     plan.definitions_offset = sizeof(FileHeader);
     plan.definitions_bytes = definitions_bytes(options.file_bytes);
     plan.groups_offset = plan.definitions_offset + plan.definitions_bytes;
@@ -210,8 +217,10 @@ class WriterFile {
     plan.digests_capacity = room / 64 / sizeof(DigestEntry);
     plan.pending_offset = plan.digests_offset + plan.digests_capacity * sizeof(DigestEntry);
     plan.pending_capacity = 256;
-    plan.ring_offset = (plan.pending_offset + plan.pending_capacity * sizeof(Slot) + 4095) / 4096 * 4096;
-    const std::uint64_t left = plan.ring_offset < room ? (room - plan.ring_offset) / sizeof(Slot) : 0;
+    plan.ring_offset =
+        (plan.pending_offset + plan.pending_capacity * sizeof(Slot) + 4095) / 4096 * 4096;
+    const std::uint64_t left =
+        plan.ring_offset < room ? (room - plan.ring_offset) / sizeof(Slot) : 0;
     plan.ring_capacity = left < kStepSlots ? kStepSlots : left;
     plan.start_ticks = start_ticks();
     plan.capabilities = options.capabilities;
@@ -226,7 +235,7 @@ class WriterFile {
     read_small("/proc/sys/kernel/random/boot_id", text, sizeof text);
     text[std::strcspn(text, "\n")] = 0;
     std::memcpy(plan.boot_id, text, sizeof plan.boot_id - 1);
-    struct stat status{};
+    struct stat status {};
     if (stat("/proc/self/ns/pid", &status) == 0)
       plan.pid_namespace = status.st_ino;
     plan.monotonic_ns = clock_ns(CLOCK_MONOTONIC);
@@ -242,7 +251,8 @@ class WriterFile {
       return EFBIG;
     int error = 0;
     do {
-      error = fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+      error =
+          fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0 ? 0 : errno;
     } while (error == EINTR);
     if (error != EOPNOTSUPP && error != ENOSYS)
       return error;

@@ -5,7 +5,8 @@
 
 namespace lockstep::history {
 
-// --- Opening, forking, closing ------------------------------------------------------------------------------
+// --- Opening, forking, closing
+// ------------------------------------------------------------------------------
 
 inline Writer* Writer::open(const WriterOptions& options) noexcept {
   const QuietCall quiet;
@@ -22,9 +23,11 @@ inline Writer* Writer::open(const WriterOptions& options) noexcept {
   writer->options_.torch_version = writer->torch_version_;
 
   writer->volatile_ = static_cast<Volatile*>(map_private(sizeof(Volatile)));
-  writer->groups_ = static_cast<GroupEntry*>(map_private(WriterFile::kGroupsMax * sizeof(GroupEntry)));
+  writer->groups_ =
+      static_cast<GroupEntry*>(map_private(WriterFile::kGroupsMax * sizeof(GroupEntry)));
   if (writer->volatile_ == nullptr || writer->groups_ == nullptr ||
-      !writer->definitions_.allocate(WriterFile::definitions_bytes(options.file_bytes)) || !writer->begin_file()) {
+      !writer->definitions_.allocate(WriterFile::definitions_bytes(options.file_bytes)) ||
+      !writer->begin_file()) {
     delete writer;
     return nullptr;
   }
@@ -45,7 +48,8 @@ inline Writer::~Writer() {
 }
 
 inline bool Writer::inherited() const noexcept {
-  return __atomic_load_n(&volatile_->state, __ATOMIC_ACQUIRE) == kWiped || (!wipes_ && owner_pid_ != getpid());
+  return __atomic_load_n(&volatile_->state, __ATOMIC_ACQUIRE) == kWiped ||
+         (!wipes_ && owner_pid_ != getpid());
 }
 
 inline bool Writer::begin_file() noexcept {
@@ -57,7 +61,8 @@ inline bool Writer::begin_file() noexcept {
   epoch_ = static_cast<std::uint32_t>(owner_pid_) << 8 | ((epoch_ + 1) & 0xff);
   definitions_.attach(file_.header, file_.base);
   for (std::uint32_t i = 0; i < group_count_ && i < file_.header->groups_capacity; ++i) {
-    groups_[i].flags = (groups_[i].flags & ~std::uint32_t{kSeenFromCreation}) | kMetLate;  // The parent used it.
+    groups_[i].flags =
+        (groups_[i].flags & ~std::uint32_t{kSeenFromCreation}) | kMetLate;  // The parent used it.
     write_group(i);
   }
   return true;
@@ -103,11 +108,13 @@ inline void Writer::close() noexcept {
   if (inherited() || file_.header == nullptr)
     return;
   FileHeader& header = *file_.header;
-  __atomic_store_n(&header.closed_records, __atomic_load_n(&header.next_record, __ATOMIC_ACQUIRE), __ATOMIC_RELAXED);
+  __atomic_store_n(&header.closed_records, __atomic_load_n(&header.next_record, __ATOMIC_ACQUIRE),
+                   __ATOMIC_RELAXED);
   __atomic_store_n(&header.closed, kClosedMagic, __ATOMIC_RELEASE);
 }
 
-// --- Definitions --------------------------------------------------------------------------------------------
+// --- Definitions
+// --------------------------------------------------------------------------------------------
 
 inline GroupHandle Writer::define_group(const GroupInfo& info) noexcept {
   if (!ready())
@@ -123,7 +130,8 @@ inline GroupHandle Writer::define_group(const GroupInfo& info) noexcept {
   GroupEntry& group = groups_[index];
   const std::size_t length = std::strlen(info.name);
   std::memcpy(group.name, info.name, length < sizeof group.name ? length : sizeof group.name - 1);
-  group.flags = (info.from_creation ? kSeenFromCreation : kMetLate) | (info.ranks != nullptr ? kRanksKnown : 0U);
+  group.flags = (info.from_creation ? kSeenFromCreation : kMetLate) |
+                (info.ranks != nullptr ? kRanksKnown : 0U);
   if (length >= sizeof group.name) {  // Long names that differ must stay different.
     std::snprintf(group.name + sizeof group.name - 17, 17, "%016llx",
                   static_cast<unsigned long long>(hash_bytes(info.name, length)));
@@ -139,7 +147,8 @@ inline GroupHandle Writer::define_group(const GroupInfo& info) noexcept {
     group.rank_count = info.rank_count;
     for (std::uint32_t i = 0; i < info.rank_count && info.rank_count <= kInlineRanks; ++i)
       group.ranks[i] = info.ranks[i];
-    if (info.rank_count > kInlineRanks && !definitions_.add_group_ranks(index, info.ranks, info.rank_count))
+    if (info.rank_count > kInlineRanks &&
+        !definitions_.add_group_ranks(index, info.ranks, info.rank_count))
       group.flags &= ~std::uint32_t{kRanksKnown};
   }
   group.commit = index + 1;
@@ -173,9 +182,12 @@ inline void Writer::met_late(GroupHandle group) noexcept {
   __atomic_fetch_and(&flags, ~std::uint32_t{kSeenFromCreation}, __ATOMIC_RELEASE);
 }
 
-inline std::uint32_t Writer::find_site(std::uint64_t key) const noexcept { return definitions_.find_site(key); }
+inline std::uint32_t Writer::find_site(std::uint64_t key) const noexcept {
+  return definitions_.find_site(key);
+}
 
-inline std::uint32_t Writer::define_site(std::uint64_t key, const SiteFrame* frames, std::uint32_t count) noexcept {
+inline std::uint32_t Writer::define_site(std::uint64_t key, const SiteFrame* frames,
+                                         std::uint32_t count) noexcept {
   if (!ready())
     return 0;
   const QuietCall quiet;
@@ -187,7 +199,8 @@ inline std::uint32_t Writer::define_site(std::uint64_t key, const SiteFrame* fra
   return id;
 }
 
-inline std::uint32_t Writer::site(const void* const* return_addresses, std::uint32_t count) noexcept {
+inline std::uint32_t Writer::site(const void* const* return_addresses,
+                                  std::uint32_t count) noexcept {
   count = count < kFramesMax ? count : kFramesMax;
   std::uint64_t key = count;
   for (std::uint32_t i = 0; i < count; ++i)
@@ -202,13 +215,15 @@ inline std::uint32_t Writer::site(const void* const* return_addresses, std::uint
   return define_site(key, frames, count);
 }
 
-// --- Records ------------------------------------------------------------------------------------------------
+// --- Records
+// ------------------------------------------------------------------------------------------------
 
 inline Ticket Writer::issue(GroupHandle group, const Issue& call) noexcept {
   if (!ready())
     return {};
   FileHeader& header = *file_.header;
-  if (header.ring_capacity == 0 || group.index >= __atomic_load_n(&group_count_, __ATOMIC_ACQUIRE)) {
+  if (header.ring_capacity == 0 ||
+      group.index >= __atomic_load_n(&group_count_, __ATOMIC_ACQUIRE)) {
     drop(&FileHeader::dropped_records);
     return {};
   }
@@ -220,7 +235,8 @@ inline Ticket Writer::issue(GroupHandle group, const Issue& call) noexcept {
   GroupState& state = volatile_->groups[group.index];
   GroupEntry& totals = entry(group.index);
   Channel* const channel =
-      ticket.point_to_point ? channel_of(group.index, call.op, call.root, call.tag, ticket.channel) : nullptr;
+      ticket.point_to_point ? channel_of(group.index, call.op, call.root, call.tag, ticket.channel)
+                            : nullptr;
 
   lock(state.lock);
   bool overlapped = false;
@@ -229,7 +245,9 @@ inline Ticket Writer::issue(GroupHandle group, const Issue& call) noexcept {
   else if (channel != nullptr)
     overlapped = enter(channel->inside, ticket.thread);
   const std::uint64_t ordinal = ticket.point_to_point ? state.p2p_issued : state.issued;
-  const std::uint64_t seq = !ticket.point_to_point ? ordinal : channel != nullptr ? channel->issued : kSeqUnknown;
+  const std::uint64_t seq = !ticket.point_to_point ? ordinal
+                            : channel != nullptr   ? channel->issued
+                                                   : kSeqUnknown;
   ticket.record = __atomic_fetch_add(&header.next_record, 1, __ATOMIC_RELAXED);
   ticket.issued_ns = clock_ns(CLOCK_MONOTONIC);
 
@@ -250,8 +268,9 @@ inline Ticket Writer::issue(GroupHandle group, const Issue& call) noexcept {
     slot->op = static_cast<std::uint8_t>(call.op);
     slot->dtype = static_cast<std::uint8_t>(call.dtype);
     slot->reduce_op = static_cast<std::uint8_t>(call.reduce_op);
-    slot->flags = static_cast<std::uint8_t>((call.async ? kAsync : 0) | (overlapped ? kOverlapped : 0) |
-                                            (call.completion_unseen ? kCompletionUnseen : 0));
+    slot->flags =
+        static_cast<std::uint8_t>((call.async ? kAsync : 0) | (overlapped ? kOverlapped : 0) |
+                                  (call.completion_unseen ? kCompletionUnseen : 0));
     __atomic_store_n(&slot->commit, ticket.record + 1, __ATOMIC_RELEASE);
   } else {
     drop(&FileHeader::dropped_records);
@@ -274,9 +293,11 @@ inline Ticket Writer::issue(GroupHandle group, const Issue& call) noexcept {
 
 inline void Writer::fold_signature(GroupState& state, GroupEntry& totals, std::uint32_t group,
                                    const Issue& call) noexcept {
-  const std::uint64_t mine = signature(call.op, call.dtype, call.reduce_op, call.root, call.numel_in, call.numel_out);
+  const std::uint64_t mine =
+      signature(call.op, call.dtype, call.reduce_op, call.root, call.numel_in, call.numel_out);
   state.signature_chain = mix(state.signature_chain, mine);
-  state.site_chain = mix(state.site_chain, call.site < InternTable::kSize ? definitions_.site_hash(call.site) : 0);
+  state.site_chain =
+      mix(state.site_chain, call.site < InternTable::kSize ? definitions_.site_hash(call.site) : 0);
   __atomic_store_n(&totals.signatures[state.issued % kLastSignatures], mine, __ATOMIC_RELAXED);
   __atomic_store_n(&totals.signature_chain, state.signature_chain, __ATOMIC_RELAXED);
   __atomic_store_n(&totals.site_chain, state.site_chain, __ATOMIC_RELAXED);
@@ -315,20 +336,24 @@ inline void Writer::returned_completed(const Ticket& ticket, bool failed) noexce
     leave(ticket);
 }
 
-// --- Small parts --------------------------------------------------------------------------------------------
+// --- Small parts
+// --------------------------------------------------------------------------------------------
 
 /// Counter of one channel (group, direction, peer, tag), or null when the table is full.
-inline Writer::Channel* Writer::channel_of(std::uint32_t group, Op op, std::int32_t peer, std::int32_t tag,
-                                           std::uint32_t& number) noexcept {
+inline Writer::Channel* Writer::channel_of(std::uint32_t group, Op op, std::int32_t peer,
+                                           std::int32_t tag, std::uint32_t& number) noexcept {
   const std::uint64_t direction = op == Op::kSend ? 1 : op == Op::kRecv ? 2 : 3;
   const std::uint64_t key =
-      mix(mix(std::uint64_t{group} << 2 | direction, static_cast<std::uint32_t>(peer)), static_cast<std::uint32_t>(tag)) | 1;
+      mix(mix(std::uint64_t{group} << 2 | direction, static_cast<std::uint32_t>(peer)),
+          static_cast<std::uint32_t>(tag)) |
+      1;
   for (std::uint32_t i = 0; i < 64; ++i) {
     const auto at = static_cast<std::uint32_t>((key >> 8) + i) % kChannelsMax;
     std::uint64_t have = __atomic_load_n(&volatile_->channels[at].key, __ATOMIC_ACQUIRE);
-    if (have == key || (have == 0 && (__atomic_compare_exchange_n(&volatile_->channels[at].key, &have, key, false,
-                                                                  __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) ||
-                                      have == key))) {
+    if (have == key ||
+        (have == 0 && (__atomic_compare_exchange_n(&volatile_->channels[at].key, &have, key, false,
+                                                   __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) ||
+                       have == key))) {
       number = at + 1;
       return &volatile_->channels[at];
     }
@@ -337,8 +362,9 @@ inline Writer::Channel* Writer::channel_of(std::uint32_t group, Op op, std::int3
   return nullptr;
 }
 
-/// Counts who is inside a call: number of calls << 48 | sum of the threads' hashes. If all calls inside are
-/// this thread's own, the sum is a multiple of its hash; else calls of two threads overlap.
+/// Counts who is inside a call: number of calls << 48 | sum of the threads' hashes. If all calls
+/// inside are this thread's own, the sum is a multiple of its hash; else calls of two threads
+/// overlap.
 inline std::uint64_t Writer::inside_one(std::uint32_t thread) noexcept {
   return 1ULL << 48 | (mix(0x7468726561ULL, thread) & 0xffffffffU);
 }

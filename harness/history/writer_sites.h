@@ -1,7 +1,9 @@
-// Call sites and strings of a Writer: seen once, written once, then found again by hash without a lock.
+// Call sites and strings of a Writer: seen once, written once, then found again by hash without a
+// lock.
 //
-// Everything lies in private memory mapped up front (nothing is allocated on the heap) and outlives a fork:
-// the child's addresses are its parent's, so it only has to write the same definitions into its own file.
+// Everything lies in private memory mapped up front (nothing is allocated on the heap) and outlives
+// a fork: the child's addresses are its parent's, so it only has to write the same definitions into
+// its own file.
 #pragma once
 
 #include <link.h>
@@ -18,8 +20,8 @@ namespace lockstep::history {
 
 /// Private zeroed memory that costs nothing until touched; null if the address space is limited.
 inline void* map_private(std::size_t bytes) noexcept {
-  void* const memory =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return memory == MAP_FAILED ? nullptr : memory;
 }
 
@@ -86,7 +88,8 @@ struct SiteFrame {
   std::int32_t line = 0;
 };
 
-/// Finds the mapped objects that return addresses belong to. The address minus one lies in the call.
+/// Finds the mapped objects that return addresses belong to. The address minus one lies in the
+/// call.
 inline void resolve_return_addresses(const void* const* pcs, std::uint32_t count, SiteFrame* frames,
                                      char* main_path, std::size_t main_path_size) noexcept {
   struct Search {
@@ -141,7 +144,8 @@ class Definitions {
   /// Writes what is known so far into a new file (or none).
   void attach(FileHeader* header, char* base) noexcept {
     header_ = header;
-    area_ = header == nullptr || header->definitions_bytes == 0 ? nullptr : base + header->definitions_offset;
+    area_ = header == nullptr || header->definitions_bytes == 0 ? nullptr
+                                                                : base + header->definitions_offset;
     if (area_ == nullptr)
       return;
     const std::uint64_t used = __atomic_load_n(&used_, __ATOMIC_ACQUIRE);
@@ -149,8 +153,12 @@ class Definitions {
     __atomic_store_n(&header->definitions_used, used, __ATOMIC_RELEASE);
   }
 
-  [[nodiscard]] std::uint32_t find_site(std::uint64_t key) const noexcept { return sites_.find(key); }
-  [[nodiscard]] std::uint64_t site_hash(std::uint32_t site) const noexcept { return site_hashes_[site]; }
+  [[nodiscard]] std::uint32_t find_site(std::uint64_t key) const noexcept {
+    return sites_.find(key);
+  }
+  [[nodiscard]] std::uint64_t site_hash(std::uint32_t site) const noexcept {
+    return site_hashes_[site];
+  }
 
   /// Under the caller's lock. 0 = no room; that is remembered, so that it is not tried again.
   std::uint32_t add_site(std::uint64_t key, const SiteFrame* frames, std::uint32_t count) noexcept {
@@ -160,7 +168,8 @@ class Definitions {
     for (std::uint32_t i = 0; i < count; ++i) {
       const SiteFrame& frame = frames[i];
       records[i] = FrameRecord{add_string(frame.module, std::strlen(frame.module)),
-                               add_string(frame.function, std::strlen(frame.function)), frame.offset, frame.line, 0};
+                               add_string(frame.function, std::strlen(frame.function)),
+                               frame.offset, frame.line, 0};
       hash = mix(mix(hash, hash_bytes(frame.module, std::strlen(frame.module))), frame.offset);
     }
     std::uint32_t id = site_count_ + 1;
@@ -191,13 +200,15 @@ class Definitions {
     return id;
   }
 
-  bool add_group_ranks(std::uint32_t group, const std::int32_t* ranks, std::uint32_t count) noexcept {
+  bool add_group_ranks(std::uint32_t group, const std::int32_t* ranks,
+                       std::uint32_t count) noexcept {
     return append(DefinitionKind::kGroupRanks, group, count, ranks, count * sizeof *ranks);
   }
 
  private:
   bool allocate_hashes() noexcept {
-    site_hashes_ = static_cast<std::uint64_t*>(map_private(InternTable::kSize * sizeof(std::uint64_t)));
+    site_hashes_ =
+        static_cast<std::uint64_t*>(map_private(InternTable::kSize * sizeof(std::uint64_t)));
     return site_hashes_ != nullptr;
   }
 
@@ -218,14 +229,15 @@ class Definitions {
     return true;
   }
 
-  static void write(char* at, DefinitionKind kind, std::uint32_t id, std::uint32_t count, const void* payload,
-                    std::size_t payload_bytes, std::uint64_t bytes) noexcept {
+  static void write(char* at, DefinitionKind kind, std::uint32_t id, std::uint32_t count,
+                    const void* payload, std::size_t payload_bytes, std::uint64_t bytes) noexcept {
     auto* const head = reinterpret_cast<DefinitionHead*>(at);
     head->id = id;
     head->count = count;
     if (payload_bytes != 0)
       std::memcpy(at + sizeof *head, payload, payload_bytes);
-    __atomic_store_n(&head->commit, definition_commit(kind, static_cast<std::uint32_t>(bytes)), __ATOMIC_RELEASE);
+    __atomic_store_n(&head->commit, definition_commit(kind, static_cast<std::uint32_t>(bytes)),
+                     __ATOMIC_RELEASE);
   }
 
   FileHeader* header_ = nullptr;

@@ -5,8 +5,8 @@
 
 namespace lockstep::history {
 
-/// Where a record lives. While the ring grows record == index; afterwards index = record % its final size,
-/// which is the same for every record written before.
+/// Where a record lives. While the ring grows record == index; afterwards index = record % its
+/// final size, which is the same for every record written before.
 inline Slot* Writer::locate(std::uint64_t record, std::uint64_t& lap) noexcept {
   FileHeader& header = *file_.header;
   auto* const ring = reinterpret_cast<Slot*>(file_.base + header.ring_offset);
@@ -33,8 +33,8 @@ inline Slot* Writer::locate(std::uint64_t record, std::uint64_t& lap) noexcept {
   }
 }
 
-/// Makes the slot of a new record writable: commit word zero, stamps empty. False if its last record is still
-/// being written, by a thread that has not run for a whole lap.
+/// Makes the slot of a new record writable: commit word zero, stamps empty. False if its last
+/// record is still being written, by a thread that has not run for a whole lap.
 inline bool Writer::take_slot(std::uint64_t record, Slot*& slot) noexcept {
   std::uint64_t lap = 0;
   slot = locate(record, lap);
@@ -61,11 +61,14 @@ inline bool Writer::is_open(const Slot& slot) noexcept {
           stamp_delta(__atomic_load_n(&slot.completed, __ATOMIC_ACQUIRE)) == 0);
 }
 
-/// Zero is seen before anything that is written after it. (An exchange, since ThreadSanitizer knows no fences.)
-inline void Writer::begin_writing(std::uint64_t& commit) noexcept { __atomic_exchange_n(&commit, 0, __ATOMIC_ACQ_REL); }
+/// Zero is seen before anything that is written after it. (An exchange, since ThreadSanitizer knows
+/// no fences.)
+inline void Writer::begin_writing(std::uint64_t& commit) noexcept {
+  __atomic_exchange_n(&commit, 0, __ATOMIC_ACQ_REL);
+}
 
-/// Empties a slot for the next lap. What is incomplete goes to the pending area first, where a kill leaves it
-/// and its completion finds it.
+/// Empties a slot for the next lap. What is incomplete goes to the pending area first, where a kill
+/// leaves it and its completion finds it.
 inline void Writer::retire(Slot& slot, std::uint64_t lap) noexcept {
   if (!is_open(slot)) {
     begin_writing(slot.commit);
@@ -86,9 +89,12 @@ inline void Writer::retire(Slot& slot, std::uint64_t lap) noexcept {
     __atomic_store_n(&target->commit, commit, __ATOMIC_RELEASE);
   }
   begin_writing(slot.commit);
-  // A stamp that came between the copy and now is carried over; a later one fails here and takes the lock.
-  const std::uint64_t returned = __atomic_exchange_n(&slot.returned, empty_stamp(lap), __ATOMIC_ACQ_REL);
-  const std::uint64_t completed = __atomic_exchange_n(&slot.completed, empty_stamp(lap), __ATOMIC_ACQ_REL);
+  // A stamp that came between the copy and now is carried over; a later one fails here and takes
+  // the lock.
+  const std::uint64_t returned =
+      __atomic_exchange_n(&slot.returned, empty_stamp(lap), __ATOMIC_ACQ_REL);
+  const std::uint64_t completed =
+      __atomic_exchange_n(&slot.completed, empty_stamp(lap), __ATOMIC_ACQ_REL);
   if (target != nullptr) {
     __atomic_store_n(&target->returned, returned, __ATOMIC_RELEASE);
     __atomic_store_n(&target->completed, completed, __ATOMIC_RELEASE);
@@ -124,7 +130,8 @@ inline bool Writer::set_stamp(const Ticket& ticket, std::uint64_t Slot::*word, s
   Slot* slot = locate(ticket.record, lap);
   const std::uint64_t value = stamp(lap, error, now - ticket.issued_ns);
   std::uint64_t expected = empty_stamp(lap);
-  if (!__atomic_compare_exchange_n(&(slot->*word), &expected, value, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
+  if (!__atomic_compare_exchange_n(&(slot->*word), &expected, value, false, __ATOMIC_RELEASE,
+                                   __ATOMIC_RELAXED)) {
     if (expected >> 49 == value >> 49)
       return false;  // Said twice.
     lock(volatile_->pending_lock);
@@ -135,13 +142,15 @@ inline bool Writer::set_stamp(const Ticket& ticket, std::uint64_t Slot::*word, s
   }
   GroupEntry& totals = entry(ticket.group);
   const bool returned = word == &Slot::returned;
-  std::uint64_t& total = ticket.point_to_point ? (returned ? totals.p2p_returned : totals.p2p_completed)
-                                               : (returned ? totals.returned : totals.completed);
+  std::uint64_t& total = ticket.point_to_point
+                             ? (returned ? totals.p2p_returned : totals.p2p_completed)
+                             : (returned ? totals.returned : totals.completed);
   __atomic_fetch_add(&total, 1, __ATOMIC_RELEASE);
   return true;
 }
 
-inline bool Writer::set_pending(std::uint64_t record, std::uint64_t Slot::*word, std::uint64_t value) noexcept {
+inline bool Writer::set_pending(std::uint64_t record, std::uint64_t Slot::*word,
+                                std::uint64_t value) noexcept {
   FileHeader& header = *file_.header;
   auto* const pending = reinterpret_cast<Slot*>(file_.base + header.pending_offset);
   for (std::uint64_t i = 0; i < header.pending_capacity; ++i) {

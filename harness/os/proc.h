@@ -25,7 +25,7 @@ struct ProcessStat {
   std::int32_t parent{};
   std::int32_t group{};
   std::int32_t session{};
-  char state{};        ///< R S D T t Z X
+  char state{};  ///< R S D T t Z X
   std::int32_t threads{};
   std::string name{};  ///< At most 15 bytes.
   /// Ended. (One whose first thread alone has exited looks like it, but lives.)

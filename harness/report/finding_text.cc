@@ -231,7 +231,8 @@ std::string missed_mutant(const MutantResult& mutant) {
 }
 
 std::string rerun_command(const CaseReport& result, const HumanOptions& options) {
-  return fmt::format("{} suite --case {} --seed {}", shell_word(options.program), shell_word(result.id), result.seed);
+  return fmt::format("{} suite --case {} --seed {}", shell_word(options.program),
+                     shell_word(result.id), result.seed);
 }
 
 }  // namespace lockstep::report

@@ -1,8 +1,7 @@
 #include "harness/tap/groups.h"
 
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-
 #include <numeric>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <vector>
 
 namespace lockstep::tap {
@@ -12,7 +11,8 @@ namespace {
 std::vector<std::int32_t> global_ranks(c10d::ProcessGroup& group, std::int32_t world_size) {
   std::vector<std::int32_t> ranks;
   try {
-    for (const std::uint64_t rank : group.getDefaultBackend()->getBackendOptions()->global_ranks_in_group)
+    for (const std::uint64_t rank :
+         group.getDefaultBackend()->getBackendOptions()->global_ranks_in_group)
       ranks.push_back(static_cast<std::int32_t>(rank));
   } catch (const std::exception&) {
     // A backend without options: told nothing.
@@ -29,7 +29,8 @@ std::vector<std::int32_t> global_ranks(c10d::ProcessGroup& group, std::int32_t w
 }  // namespace
 
 Groups::Known* Groups::find(const c10d::ProcessGroup* group) {
-  for (std::size_t i = 0, at = reinterpret_cast<std::uintptr_t>(group) / 64; i < kSlots; ++i, ++at) {
+  for (std::size_t i = 0, at = reinterpret_cast<std::uintptr_t>(group) / 64; i < kSlots;
+       ++i, ++at) {
     Known& known = table_[at % kSlots];
     const c10d::ProcessGroup* const have = known.group.load(std::memory_order_acquire);
     if (have == group)
@@ -66,7 +67,8 @@ Groups::Known* Groups::enter(c10d::ProcessGroup& group) {
 
 void Groups::count_again(Known& known, c10d::ProcessGroup& group) {
   if (known.counts.load(std::memory_order_relaxed))
-    known.expected.store(group.getDefaultBackend()->getSequenceNumberForGroup(), std::memory_order_relaxed);
+    known.expected.store(group.getDefaultBackend()->getSequenceNumberForGroup(),
+                         std::memory_order_relaxed);
 }
 
 Groups::Known* Groups::meet(c10d::ProcessGroup& group) {
@@ -98,7 +100,8 @@ void Groups::define(c10d::ProcessGroup& group, Known& known, std::uint64_t seque
   } catch (const std::exception&) {
     known.name.clear();
   }
-  const std::vector<std::int32_t> ranks = global_ranks(group, world_size_.load(std::memory_order_relaxed));
+  const std::vector<std::int32_t> ranks =
+      global_ranks(group, world_size_.load(std::memory_order_relaxed));
   history::GroupInfo info;
   info.name = known.name.c_str();
   info.size = group.getSize();

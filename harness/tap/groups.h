@@ -1,6 +1,6 @@
-// The process groups that the tap has met. A group is recognised by its address, its name and the counter of its
-// backend: that counter also tells whether the tap has seen everything from the group's creation on, and whether
-// calls went past it (straight to the backend).
+// The process groups that the tap has met. A group is recognised by its address, its name and the
+// counter of its backend: that counter also tells whether the tap has seen everything from the
+// group's creation on, and whether calls went past it (straight to the backend).
 #pragma once
 
 #include <atomic>
@@ -26,20 +26,24 @@ class Groups {
   struct Known {
     std::atomic<const c10d::ProcessGroup*> group{};
     std::atomic<std::uint32_t> handle{};
-    std::atomic<std::uint64_t> expected{};  ///< The backend's counter at the next call, if none goes past.
-    std::atomic<std::uint32_t> inside{};    ///< Threads that are in a call.
-    std::atomic<bool> counts{};             ///< The backend has a counter.
+    std::atomic<std::uint64_t>
+        expected{};  ///< The backend's counter at the next call, if none goes past.
+    std::atomic<std::uint32_t> inside{};  ///< Threads that are in a call.
+    std::atomic<bool> counts{};           ///< The backend has a counter.
     std::string name{};
   };
 
-  /// A call on `group` is about to be passed on, and will move its counter by one. Null if there are too many
-  /// groups. To be matched by leave().
+  /// A call on `group` is about to be passed on, and will move its counter by one. Null if there
+  /// are too many groups. To be matched by leave().
   Known* enter(c10d::ProcessGroup& group);
   static void leave(Known& known) { known.inside.fetch_sub(1, std::memory_order_relaxed); }
-  /// The call that is being left moved the counter by an amount of its own (a monitored barrier sends and receives).
+  /// The call that is being left moved the counter by an amount of its own (a monitored barrier
+  /// sends and receives).
   static void count_again(Known& known, c10d::ProcessGroup& group);
 
-  void set_world(std::int32_t world_size) { world_size_.store(world_size, std::memory_order_relaxed); }
+  void set_world(std::int32_t world_size) {
+    world_size_.store(world_size, std::memory_order_relaxed);
+  }
 
  private:
   static constexpr std::size_t kSlots = 1024;

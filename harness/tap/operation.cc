@@ -2,9 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/function_schema.h>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <string_view>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 namespace lockstep::tap {
 namespace {
@@ -52,44 +52,70 @@ Op op_named(std::string_view name) {
 
 DType dtype_of(at::ScalarType type) {
   switch (type) {
-    case at::kByte: return DType::kUInt8;
-    case at::kChar: return DType::kInt8;
-    case at::kShort: return DType::kInt16;
-    case at::kInt: return DType::kInt32;
-    case at::kLong: return DType::kInt64;
-    case at::kHalf: return DType::kFloat16;
-    case at::kBFloat16: return DType::kBFloat16;
-    case at::kFloat: return DType::kFloat32;
-    case at::kDouble: return DType::kFloat64;
-    case at::kBool: return DType::kBool;
-    case at::kComplexFloat: return DType::kComplex64;
-    case at::kComplexDouble: return DType::kComplex128;
-    default: return DType::kOther;
+    case at::kByte:
+      return DType::kUInt8;
+    case at::kChar:
+      return DType::kInt8;
+    case at::kShort:
+      return DType::kInt16;
+    case at::kInt:
+      return DType::kInt32;
+    case at::kLong:
+      return DType::kInt64;
+    case at::kHalf:
+      return DType::kFloat16;
+    case at::kBFloat16:
+      return DType::kBFloat16;
+    case at::kFloat:
+      return DType::kFloat32;
+    case at::kDouble:
+      return DType::kFloat64;
+    case at::kBool:
+      return DType::kBool;
+    case at::kComplexFloat:
+      return DType::kComplex64;
+    case at::kComplexDouble:
+      return DType::kComplex128;
+    default:
+      return DType::kOther;
   }
 }
 
 ReduceOp reduce_op_of(c10d::ReduceOp::RedOpType type) {
   switch (type) {
-    case c10d::ReduceOp::SUM: return ReduceOp::kSum;
-    case c10d::ReduceOp::AVG: return ReduceOp::kAvg;
-    case c10d::ReduceOp::PRODUCT: return ReduceOp::kProduct;
-    case c10d::ReduceOp::MIN: return ReduceOp::kMin;
-    case c10d::ReduceOp::MAX: return ReduceOp::kMax;
-    case c10d::ReduceOp::BAND: return ReduceOp::kBand;
-    case c10d::ReduceOp::BOR: return ReduceOp::kBor;
-    case c10d::ReduceOp::BXOR: return ReduceOp::kBxor;
-    case c10d::ReduceOp::PREMUL_SUM: return ReduceOp::kPremulSum;
-    default: return ReduceOp::kOther;
+    case c10d::ReduceOp::SUM:
+      return ReduceOp::kSum;
+    case c10d::ReduceOp::AVG:
+      return ReduceOp::kAvg;
+    case c10d::ReduceOp::PRODUCT:
+      return ReduceOp::kProduct;
+    case c10d::ReduceOp::MIN:
+      return ReduceOp::kMin;
+    case c10d::ReduceOp::MAX:
+      return ReduceOp::kMax;
+    case c10d::ReduceOp::BAND:
+      return ReduceOp::kBand;
+    case c10d::ReduceOp::BOR:
+      return ReduceOp::kBor;
+    case c10d::ReduceOp::BXOR:
+      return ReduceOp::kBxor;
+    case c10d::ReduceOp::PREMUL_SUM:
+      return ReduceOp::kPremulSum;
+    default:
+      return ReduceOp::kOther;
   }
 }
 
-bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
 
 }  // namespace
 
 std::optional<Operation> Operation::of(const c10::FunctionSchema& schema) {
   Operation operation;
-  operation.op_ = op_named(std::string_view(schema.name()).substr(std::string_view("c10d::").size()));
+  operation.op_ =
+      op_named(std::string_view(schema.name()).substr(std::string_view("c10d::").size()));
   operation.argument_count_ = schema.arguments().size();
   operation.returns_work_ =
       !schema.returns().empty() && contains(schema.returns().back().type()->str(), "c10d.Work");
@@ -171,7 +197,8 @@ history::Issue Operation::read(const c10::IValue* arguments) const {
       issue.counts_hash = history::mix(issue.counts_hash, static_cast<std::uint64_t>(split));
   }
   if (reduce_op_ >= 0) {
-    const auto* const reduce_op = static_cast<const c10d::ReduceOp*>(held_by(arguments[reduce_op_]));
+    const auto* const reduce_op =
+        static_cast<const c10d::ReduceOp*>(held_by(arguments[reduce_op_]));
     issue.reduce_op = reduce_op == nullptr ? ReduceOp::kOther : reduce_op_of(reduce_op->op_);
   }
   if (root_ >= 0)

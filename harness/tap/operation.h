@@ -1,5 +1,6 @@
-// What the tap knows of one c10d operator: where its arguments lie, read once from the schema by name and type so
-// that every torch version is read the same way; and how to turn a call's arguments into a record.
+// What the tap knows of one c10d operator: where its arguments lie, read once from the schema by
+// name and type so that every torch version is read the same way; and how to turn a call's
+// arguments into a record.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -19,15 +20,17 @@ class ProcessGroup;
 
 namespace lockstep::tap {
 
-/// The C++ object inside a boxed custom class, borrowed; null if it is something else. The caller knows the class
-/// from the schema: asking the type system, or counting references, costs more than the whole record.
+/// The C++ object inside a boxed custom class, borrowed; null if it is something else. The caller
+/// knows the class from the schema: asking the type system, or counting references, costs more than
+/// the whole record.
 inline torch::CustomClassHolder* held_by(const c10::IValue& value) {
   if (!value.isObject())
     return nullptr;
   const auto& slots = value.toObjectRef().slots();
   if (slots.size() != 1 || !slots[0].isCapsule())
     return nullptr;
-  void* const target = const_cast<void*>(slots[0].internalToPointer());  // Const only as seen through the IValue.
+  void* const target =
+      const_cast<void*>(slots[0].internalToPointer());  // Const only as seen through the IValue.
   return static_cast<torch::CustomClassHolder*>(static_cast<c10::intrusive_ptr_target*>(target));
 }
 
@@ -39,7 +42,8 @@ class Operation {
   [[nodiscard]] history::Op op() const { return op_; }
   [[nodiscard]] std::size_t argument_count() const { return argument_count_; }
   [[nodiscard]] bool returns_work() const { return returns_work_; }
-  /// A call may move the group's counter by more than one: Gloo makes these out of other operations.
+  /// A call may move the group's counter by more than one: Gloo makes these out of other
+  /// operations.
   [[nodiscard]] bool composed() const {
     return !returns_work_ || op_ == history::Op::kReduceScatter || op_ == history::Op::kUnknown;
   }
@@ -48,7 +52,8 @@ class Operation {
   [[nodiscard]] c10d::ProcessGroup* group(const c10::IValue* arguments) const;
   /// Everything but site and completion. Allocates nothing.
   [[nodiscard]] history::Issue read(const c10::IValue* arguments) const;
-  /// The memory that the operation works on is on the CPU, so that a future tells when it is really done.
+  /// The memory that the operation works on is on the CPU, so that a future tells when it is really
+  /// done.
   [[nodiscard]] bool on_cpu(const c10::IValue* arguments) const;
 
  private:

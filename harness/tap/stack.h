@@ -9,7 +9,8 @@ namespace lockstep::tap {
 
 /// At most `capacity`, leaving out the innermost `skip` frames (this function's caller is frame 0).
 /// Cost: about 40 ns a frame; no lock, nothing allocated.
-__attribute__((noinline)) inline std::uint32_t return_addresses(const void** addresses, std::uint32_t capacity,
+__attribute__((noinline)) inline std::uint32_t return_addresses(const void** addresses,
+                                                                std::uint32_t capacity,
                                                                 std::uint32_t skip) {
   struct Walk {
     const void** addresses{};

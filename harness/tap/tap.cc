@@ -1,11 +1,11 @@
 #include "harness/tap/tap.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/version.h>
 
 #include <array>
 #include <atomic>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <typeinfo>
 #include <vector>
 
@@ -19,7 +19,8 @@ namespace {
 using history::Op;
 using history::Ticket;
 
-/// Everything the tap has. Never destroyed: other threads may still be in a call while the process exits.
+/// Everything the tap has. Never destroyed: other threads may still be in a call while the process
+/// exits.
 struct Tap {
   history::Writer* writer{};
   Groups* groups{};
@@ -45,7 +46,8 @@ class FutureSupport {
     for (Entry& entry : entries_) {
       const std::type_info* have = nullptr;
       entry.answer.store(answer, std::memory_order_relaxed);
-      if (entry.type.compare_exchange_strong(have, &type, std::memory_order_acq_rel) || have == &type)
+      if (entry.type.compare_exchange_strong(have, &type, std::memory_order_acq_rel) ||
+          have == &type)
         return;
     }
   }
@@ -63,7 +65,8 @@ class Kernel : public c10::OperatorKernel {
  public:
   explicit Kernel(Operation operation) : operation_(std::move(operation)) {}
 
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                  torch::jit::Stack* stack);
 
  private:
   struct Passed;
@@ -114,13 +117,14 @@ bool Kernel::completion_unseen(const c10::IValue* arguments) const {
   }
 }
 
-void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                        torch::jit::Stack* stack) {
   const c10::DispatchKeySet below =
       keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::BackendSelect);
-  const c10::IValue* const arguments = stack->data() + (stack->size() - operation_.argument_count());
+  const c10::IValue* const arguments =
+      stack->data() + (stack->size() - operation_.argument_count());
   c10d::ProcessGroup* const group = operation_.group(arguments);
-  Groups::Known* const known =
-      group == nullptr ? nullptr : the_tap->groups->enter(*group);
+  Groups::Known* const known = group == nullptr ? nullptr : the_tap->groups->enter(*group);
   if (known == nullptr) {
     op.redispatchBoxed(below, stack);
     return;
@@ -143,7 +147,9 @@ void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     passed.failed = future->hasError();
   } else if (future) {
     future->addCallback(
-        [ticket = passed.ticket](c10::ivalue::Future& done) { the_tap->writer->completed(ticket, done.hasError()); },
+        [ticket = passed.ticket](c10::ivalue::Future& done) {
+          the_tap->writer->completed(ticket, done.hasError());
+        },
         /*uses_future=*/false);
   }
 }

@@ -1,6 +1,6 @@
-// The library inside a rank: sees every c10d operation through one kernel at the BackendSelect key, and writes
-// what it sees into a history file. It issues no operation of its own, keeps no Work, Future or group alive,
-// takes no GIL, and holds no lock while user code runs.
+// The library inside a rank: sees every c10d operation through one kernel at the BackendSelect key,
+// and writes what it sees into a history file. It issues no operation of its own, keeps no Work,
+// Future or group alive, takes no GIL, and holds no lock while user code runs.
 //
 // Needs LibTorch, the standard library and the history writer; nothing else.
 #pragma once
@@ -10,15 +10,15 @@
 namespace lockstep::tap {
 
 struct Options {
-  const char* directory{};  ///< Where the history file is written; must exist.
+  const char* directory{};     ///< Where the history file is written; must exist.
   std::uint64_t file_bytes{};  ///< 0: the format's default.
   std::int32_t rank{-1};       ///< -1: not known yet; see set_rank.
   std::int32_t world_size{};
   bool sites{true};  ///< Record native call sites. Costs a stack walk per operation.
 };
 
-/// Begins to record, once per process, after fork. False: nothing can be written there, or it was begun before;
-/// the program runs on unseen.
+/// Begins to record, once per process, after fork. False: nothing can be written there, or it was
+/// begun before; the program runs on unseen.
 bool start(const Options& options);
 
 void set_rank(std::int32_t rank, std::int32_t world_size);

@@ -36,7 +36,8 @@ __attribute__((noinline)) void remember(const void* object) {
 }
 
 const void* object_of(const std::exception_ptr& exception) {
-  static_assert(sizeof exception == sizeof(void*));  // libstdc++: the object's address and nothing else.
+  static_assert(sizeof exception ==
+                sizeof(void*));  // libstdc++: the object's address and nothing else.
   const void* object = nullptr;
   std::memcpy(&object, &exception, sizeof object);
   return object;
@@ -49,7 +50,8 @@ std::vector<ThrowFrame> throw_site(const std::exception_ptr& exception) {
   const void* const object = object_of(exception);
   const std::size_t newest = next_throw.load(std::memory_order_acquire);
   for (std::size_t i = 0; object != nullptr && i < kThrows; ++i) {
-    const Throw& slot = throws[(newest + 2 * kThrows - 1 - i) % kThrows];  // Addresses are used again: newest first.
+    const Throw& slot = throws[(newest + 2 * kThrows - 1 - i) %
+                               kThrows];  // Addresses are used again: newest first.
     if (slot.object.load(std::memory_order_acquire) != object)
       continue;
     std::array<history::SiteFrame, history::kFramesMax> resolved;

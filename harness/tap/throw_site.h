@@ -1,6 +1,7 @@
-// Where an exception was thrown. By the time somebody catches it the stack is gone, so the program's own
-// __cxa_throw remembers the return addresses of the last throws. The program that links this must export the
-// symbol (CMake: ENABLE_EXPORTS), else throws inside shared libraries are not seen.
+// Where an exception was thrown. By the time somebody catches it the stack is gone, so the
+// program's own
+// __cxa_throw remembers the return addresses of the last throws. The program that links this must
+// export the symbol (CMake: ENABLE_EXPORTS), else throws inside shared libraries are not seen.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// How a fuzzer's input becomes a process file: the parts of the header that mean something, then the areas.
-// So an input is a few hundred bytes, not the 4.5 MiB of a real file.
+// How a fuzzer's input becomes a process file: the parts of the header that mean something, then
+// the areas. So an input is a few hundred bytes, not the 4.5 MiB of a real file.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,8 @@ namespace lockstep::history {
 constexpr std::size_t kIdentityBytes = 152;  // FileHeader up to its texts.
 constexpr std::size_t kCountersBytes = 176;  // From next_record to closed.
 static_assert(offsetof(FileHeader, boot_id) == kIdentityBytes);
-static_assert(offsetof(FileHeader, closed) + 8 - offsetof(FileHeader, next_record) == kCountersBytes);
+static_assert(offsetof(FileHeader, closed) + 8 - offsetof(FileHeader, next_record) ==
+              kCountersBytes);
 
 inline std::vector<std::byte> expand(std::span<const std::byte> input) {
   std::vector<std::byte> file(sizeof(FileHeader));
@@ -51,7 +52,8 @@ inline void require_sound(const Process& process) {
     require(i == 0 || process.collectives[i - 1].record < collective.record);
     require(collective.group < process.groups.size());
     require(collective.site < process.sites.size());
-    require(collective.op < Op::kCount && collective.dtype < DType::kCount && collective.reduce_op < ReduceOp::kCount);
+    require(collective.op < Op::kCount && collective.dtype < DType::kCount &&
+            collective.reduce_op < ReduceOp::kCount);
   }
   for (const Group& group : process.groups) {
     require(group.site < process.sites.size());

@@ -1,7 +1,9 @@
-// libFuzzer: a process file that is being written while it is read. Between any two reads of the reader the
-// file is changed as the input says: a word of the header's counters or of an area, or its length.
+// libFuzzer: a process file that is being written while it is read. Between any two reads of the
+// reader the file is changed as the input says: a word of the header's counters or of an area, or
+// its length.
 //
-// Input: number of changes (1 byte), that many changes (11 bytes each: where, what, kind), then a file.
+// Input: number of changes (1 byte), that many changes (11 bytes each: where, what, kind), then a
+// file.
 #include <cstdint>
 
 #include "tests/fuzz/fuzz_input.h"
@@ -54,12 +56,14 @@ class MovingSource final : public ByteSource {
 };
 
 void follow(std::span<const std::byte> input) {
-  const std::size_t count = std::min<std::size_t>(static_cast<std::size_t>(input[0]), (input.size() - 1) / sizeof(Change));
+  const std::size_t count = std::min<std::size_t>(static_cast<std::size_t>(input[0]),
+                                                  (input.size() - 1) / sizeof(Change));
   std::vector<Change> changes(count);
   if (count != 0)
     std::memcpy(changes.data(), input.data() + 1, count * sizeof(Change));
-  ProcessReader reader(
-      std::make_unique<MovingSource>(expand(input.subspan(1 + count * sizeof(Change))), std::move(changes)), "fuzz", 4);
+  ProcessReader reader(std::make_unique<MovingSource>(
+                           expand(input.subspan(1 + count * sizeof(Change))), std::move(changes)),
+                       "fuzz", 4);
   for (int i = 0; i < 6; ++i) {
     (void)reader.poll(false);
     (void)reader.read_head();

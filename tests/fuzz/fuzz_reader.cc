@@ -1,5 +1,5 @@
-// libFuzzer: arbitrary bytes as a process file, a journal, a tensor file, a run.json or a symbols.json. The
-// first byte of the input says which.
+// libFuzzer: arbitrary bytes as a process file, a journal, a tensor file, a run.json or a
+// symbols.json. The first byte of the input says which.
 #include <cstdint>
 
 #include "harness/history/journal.h"
@@ -46,6 +46,7 @@ void read_one(char kind, std::span<const std::byte> input) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size > 0)
-    lockstep::history::read_one(static_cast<char>(data[0]), std::as_bytes(std::span(data + 1, size - 1)));
+    lockstep::history::read_one(static_cast<char>(data[0]),
+                                std::as_bytes(std::span(data + 1, size - 1)));
   return 0;
 }

@@ -1,5 +1,5 @@
-// Writes the seed corpus of the fuzzers: what the real writers write, with the areas moved together.
-// usage: make_corpus DIR   (makes DIR/reader and DIR/live)
+// Writes the seed corpus of the fuzzers: what the real writers write, with the areas moved
+// together. usage: make_corpus DIR   (makes DIR/reader and DIR/live)
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -16,8 +16,10 @@ namespace fs = std::filesystem;
 namespace lockstep::history {
 namespace {
 
-/// A history of every operation; `records` of them, some incomplete, point-to-point and overlapping included.
-std::vector<std::byte> written_file(const std::string& directory, std::uint64_t records, bool closed) {
+/// A history of every operation; `records` of them, some incomplete, point-to-point and overlapping
+/// included.
+std::vector<std::byte> written_file(const std::string& directory, std::uint64_t records,
+                                    bool closed) {
   WriterOptions options;
   options.directory = directory.c_str();
   options.file_bytes = WriterFile::kFileBytesMin;
@@ -59,7 +61,8 @@ std::vector<std::byte> written_file(const std::string& directory, std::uint64_t 
   return {bytes.begin(), bytes.end()};
 }
 
-/// The same file with areas as large as their use and a ring of `slots`, which holds its last records.
+/// The same file with areas as large as their use and a ring of `slots`, which holds its last
+/// records.
 std::vector<std::byte> compact(std::span<const std::byte> file, std::uint64_t slots) {
   FileHeader header;
   std::memcpy(&header, file.data(), sizeof header);
@@ -78,7 +81,8 @@ std::vector<std::byte> compact(std::span<const std::byte> file, std::uint64_t sl
   move(header.digests_offset, header.digests_capacity * sizeof(DigestEntry));
   header.pending_capacity = 4;
   move(header.pending_offset, header.pending_capacity * sizeof(Slot));
-  const std::uint64_t next = header.next_record, size = std::min(slots, std::max<std::uint64_t>(next, 1));
+  const std::uint64_t next = header.next_record,
+                      size = std::min(slots, std::max<std::uint64_t>(next, 1));
   const std::uint64_t old_ring = header.ring_offset, old_size = header.reserved_slots;
   header.ring_offset = out.size();
   header.ring_capacity = header.reserved_slots = size;
@@ -104,7 +108,8 @@ std::vector<std::byte> compact(std::span<const std::byte> file, std::uint64_t sl
 void save(const fs::path& path, char kind, std::span<const std::byte> bytes) {
   std::ofstream out(path, std::ios::binary);
   out.put(kind);
-  out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  out.write(reinterpret_cast<const char*>(bytes.data()),
+            static_cast<std::streamsize>(bytes.size()));
 }
 
 void save_text(const fs::path& path, char kind, const std::string& text) {
@@ -117,7 +122,8 @@ std::string journal_text(const fs::path& directory) {
   if (!writer)
     std::exit(1);
   (void)writer->append(ProcessStart{.at_ns = 1, .rank = Rank{0}, .pid = 7});
-  (void)writer->append(ProcessEnd{.at_ns = 2, .rank = Rank{0}, .pid = 7, .exit_status = 0, .our_reason = "x"});
+  (void)writer->append(
+      ProcessEnd{.at_ns = 2, .rank = Rank{0}, .pid = 7, .exit_status = 0, .our_reason = "x"});
   (void)writer->append(Acted{.at_ns = 3, .action = "TERM", .reason = "y"});
   (void)writer->append(StateSample{.at_ns = 4, .threads = {{8, 'S', "futex", 1, 2}}});
   (void)writer->append(StackSample{.at_ns = 5, .frames = {{"m", 1, "f", 2, "g"}}});
@@ -126,7 +132,8 @@ std::string journal_text(const fs::path& directory) {
   request.answered_ns = 7;
   request.raised_at.frames = {{"m", 1, "", 0, ""}};
   (void)writer->append(request);
-  (void)writer->append(Observation{.at_ns = 8, .name = "grad/w", .dtype = "F32", .shape = {1}, .file = "tensors/a"});
+  (void)writer->append(
+      Observation{.at_ns = 8, .name = "grad/w", .dtype = "F32", .shape = {1}, .file = "tensors/a"});
   (void)writer->append(Mark{.at_ns = 9, .name = "m"});
   (void)writer->append(Note{.at_ns = 10, .text = "n"});
   (void)writer->close();
@@ -156,11 +163,17 @@ int make(const fs::path& root) {
   }
   save_text(root / "reader" / "journal", 'j', journal_text(root));
   const std::string tensors = (root / "tensors").string();
-  (void)write_tensors(tensors, {make_tensor("x", "F16", {2}, std::vector<double>{1, 2}), make_tensor("y", "I64", {}, std::vector<double>{3}),
-                                make_tensor("z", "BF16", {1}, std::vector<double>{4}), make_tensor("b", "BOOL", {0}, {})});
+  (void)write_tensors(tensors, {make_tensor("x", "F16", {2}, std::vector<double>{1, 2}),
+                                make_tensor("y", "I64", {}, std::vector<double>{3}),
+                                make_tensor("z", "BF16", {1}, std::vector<double>{4}),
+                                make_tensor("b", "BOOL", {0}, {})});
   save_text(root / "reader" / "tensors", 't', *read_whole(tensors, 1U << 20));
   fs::remove(tensors);
-  Plan plan{.id = "i", .command = {"c"}, .options = {{"a", "b"}}, .expected_marks = {"m"}, .parameters = {{"w", 1}}};
+  Plan plan{.id = "i",
+            .command = {"c"},
+            .options = {{"a", "b"}},
+            .expected_marks = {"m"},
+            .parameters = {{"w", 1}}};
   save_text(root / "reader" / "plan", 'r', plan_to_json(plan, 1, 2));
   save_text(root / "reader" / "symbols", 's', symbols_to_json({{"m", 1, "f", 2, "g"}}));
   return 0;

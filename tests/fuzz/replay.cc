@@ -1,5 +1,5 @@
-// Stands in for libFuzzer where the compiler has none: each file of a corpus, each with every bit of its first
-// bytes flipped, and each cut at many places.
+// Stands in for libFuzzer where the compiler has none: each file of a corpus, each with every bit
+// of its first bytes flipped, and each cut at many places.
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>

@@ -1,14 +1,15 @@
-// Ddp against numbers computed without it: gradients, buffers at entry of forward (the table of Python's
-// DistributedDataParallel), accumulation, unused parameters, buckets, and forwards before a pending backward.
+// Ddp against numbers computed without it: gradients, buffers at entry of forward (the table of
+// Python's DistributedDataParallel), accumulation, unused parameters, buckets, and forwards before
+// a pending backward.
 
 #include "fixtures/implementations/ddp.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include <memory>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include "fixtures/rank_host/models.h"
 #include "tests/torch/ranks.h"
@@ -55,7 +56,8 @@ Tensor mean_loss(host::Model& model, const Tensor& output) {
   return model.row_loss(output, at::full(shape, 0.5, at::kDouble)).mean();
 }
 
-// The mean over ranks of the gradients of rank 0's parameters on every rank's data, without any wrapper.
+// The mean over ranks of the gradients of rank 0's parameters on every rank's data, without any
+// wrapper.
 std::vector<Tensor> expected_gradients(const std::string& name, int world, int step) {
   const auto model = model_of_rank(name, 0);
   for (int rank = 0; rank < world; ++rank)
@@ -66,13 +68,15 @@ std::vector<Tensor> expected_gradients(const std::string& name, int world, int s
   return gradients;
 }
 
-void require_gradients(const host::Model& model, const std::vector<Tensor>& expected, double tolerance = 1e-12) {
+void require_gradients(const host::Model& model, const std::vector<Tensor>& expected,
+                       double tolerance = 1e-12) {
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const auto& parameter = model.parameters()[i];
     require(parameter.tensor.grad().defined() == expected[i].defined() || !expected[i].defined(),
             "a gradient of " + parameter.name);
     if (expected[i].defined() && parameter.tensor.scalar_type() == at::kDouble)
-      require(at::allclose(parameter.tensor.grad(), expected[i], 0, tolerance), "the mean gradient of " + parameter.name);
+      require(at::allclose(parameter.tensor.grad(), expected[i], 0, tolerance),
+              "the mean gradient of " + parameter.name);
   }
 }
 
@@ -110,7 +114,9 @@ TEST(Ddp, BucketsAreRebuiltInTheOrderOfTheFirstBackward) {
 }
 
 TEST(Ddp, UnusedTiedFrozenAndNarrowParameters) {
-  run_ranks(3, [](RankContext& context) { return train_some(context, "mixed", {.find_unused_parameters = true}); });
+  run_ranks(3, [](RankContext& context) {
+    return train_some(context, "mixed", {.find_unused_parameters = true});
+  });
 }
 
 TEST(Ddp, UnusedParameterWithoutTheOptionIsAnErrorAtTheNextForward) {
@@ -121,7 +127,8 @@ TEST(Ddp, UnusedParameterWithoutTheOptionIsAnErrorAtTheNextForward) {
     try {
       ddp->forward(input_of(*model, context.rank, 1));
     } catch (const c10::Error& error) {
-      require(error.msg().find("Expected to have finished reduction") != std::string::npos, error.msg());
+      require(error.msg().find("Expected to have finished reduction") != std::string::npos,
+              error.msg());
       return "";
     }
     throw std::runtime_error("no error");
@@ -138,7 +145,8 @@ TEST(Ddp, NoSyncAccumulatesAndTheNextBackwardReducesTheSum) {
     }
     const auto local = model_of_rank("mlp", 0);
     mean_loss(*local, local->forward(input_of(*local, context.rank, 0))).backward();
-    require(at::allclose(model->parameters()[0].tensor.grad(), local->parameters()[0].tensor.grad(), 0, 1e-12),
+    require(at::allclose(model->parameters()[0].tensor.grad(), local->parameters()[0].tensor.grad(),
+                         0, 1e-12),
             "a local gradient under no_sync");
     mean_loss(*model, ddp->forward(input_of(*model, context.rank, 1))).backward();
     std::vector<Tensor> sum = expected_gradients("mlp", context.world, 0);
@@ -174,8 +182,9 @@ struct Statistics {
 };
 
 void require_entry(const Statistics& module, double expected, const std::string& when) {
-  require(std::abs(module.at_entry - expected) < 1e-12,
-          "mean " + std::to_string(expected) + " at entry of " + when + ", not " + std::to_string(module.at_entry));
+  require(std::abs(module.at_entry - expected) < 1e-12, "mean " + std::to_string(expected) +
+                                                            " at entry of " + when + ", not " +
+                                                            std::to_string(module.at_entry));
 }
 
 std::string buffer_table(RankContext& context, bool broadcast) {
@@ -240,7 +249,8 @@ std::string double_forward(RankContext& context, const std::string& name, bool k
 }
 
 TEST(Ddp, RefusesToOverwriteABufferThatAPendingBackwardReads) {
-  for (const std::string& said : run_ranks(3, [](RankContext& context) { return double_forward(context, "ema"); })) {
+  for (const std::string& said :
+       run_ranks(3, [](RankContext& context) { return double_forward(context, "ema"); })) {
     EXPECT_NE(said.find("forward 2"), std::string::npos) << said;
     EXPECT_NE(said.find("'factor'"), std::string::npos) << said;
     EXPECT_NE(said.find("forward 1"), std::string::npos) << said;
@@ -248,12 +258,16 @@ TEST(Ddp, RefusesToOverwriteABufferThatAPendingBackwardReads) {
 }
 
 TEST(Ddp, TwoForwardsAreHealthyWhereNothingIsRead) {
-  // Batch normalisation saves its running statistics without reading them; a graph that is gone reads nothing.
-  for (const auto& said : run_ranks(2, [](RankContext& context) { return double_forward(context, "conv_bn"); }))
+  // Batch normalisation saves its running statistics without reading them; a graph that is gone
+  // reads nothing.
+  for (const auto& said :
+       run_ranks(2, [](RankContext& context) { return double_forward(context, "conv_bn"); }))
     EXPECT_EQ(said, "ran");
-  for (const auto& said : run_ranks(2, [](RankContext& context) { return double_forward(context, "ema", false); }))
+  for (const auto& said :
+       run_ranks(2, [](RankContext& context) { return double_forward(context, "ema", false); }))
     EXPECT_EQ(said, "ran");
-  for (const auto& said : run_ranks(2, [](RankContext& context) { return double_forward(context, "ema", true, false); }))
+  for (const auto& said : run_ranks(
+           2, [](RankContext& context) { return double_forward(context, "ema", true, false); }))
     EXPECT_EQ(said, "ran");
 }
 
@@ -264,7 +278,9 @@ std::string constants(RankContext& context, bool change_constant_on_rank0) {
   Tensor offset = at::full({1}, 1.0, at::kDouble);
   Module module;
   module.parameters = {{"weight", weight}};
-  module.buffers = [&] { return std::vector<parallel::NamedTensor>{{"constant", constant}, {"offset", offset}}; };
+  module.buffers = [&] {
+    return std::vector<parallel::NamedTensor>{{"constant", constant}, {"offset", offset}};
+  };
   module.forward = [&](const Tensor& input) { return weight * constant * input + offset; };
   const auto ddp = Ddp::wrap(std::move(module), context.group);
   const Tensor input = at::full({1}, context.rank + 1.0, at::kDouble);
@@ -286,7 +302,8 @@ std::string constants(RankContext& context, bool change_constant_on_rank0) {
 }
 
 TEST(Ddp, AConstantBufferAndAnAddedOneAreHealthy) {
-  for (const auto& said : run_ranks(2, [](RankContext& context) { return constants(context, false); }))
+  for (const auto& said :
+       run_ranks(2, [](RankContext& context) { return constants(context, false); }))
     EXPECT_EQ(said, "ran");
 }
 
@@ -304,7 +321,8 @@ TEST(Ddp, AModuleWithoutTrainableParametersIsRefused) {
     try {
       Ddp::wrap(std::move(module), context.group);
     } catch (const c10::Error& error) {
-      require(error.msg().find("no parameter that requires a gradient") != std::string::npos, error.msg());
+      require(error.msg().find("no parameter that requires a gradient") != std::string::npos,
+              error.msg());
       return "";
     }
     throw std::runtime_error("no error");
@@ -313,13 +331,16 @@ TEST(Ddp, AModuleWithoutTrainableParametersIsRefused) {
 
 // How torch assigns parameters to buckets; the implementation and the mutants' options rely on it.
 TEST(BucketAssignment, ClosesABucketThatHasReachedItsLimit) {
-  const auto tensor = [](std::int64_t numel, at::ScalarType type) { return at::empty({numel}, type); };
+  const auto tensor = [](std::int64_t numel, at::ScalarType type) {
+    return at::empty({numel}, type);
+  };
   using Buckets = std::vector<std::vector<std::size_t>>;
-  const auto assign = [](const std::vector<Tensor>& tensors, const std::vector<std::size_t>& limits) {
+  const auto assign = [](const std::vector<Tensor>& tensors,
+                         const std::vector<std::size_t>& limits) {
     return std::get<0>(c10d::compute_bucket_assignment_by_size(tensors, limits));
   };
-  std::vector<Tensor> floats{tensor(100, at::kFloat), tensor(200, at::kFloat), tensor(100, at::kFloat),
-                             tensor(50, at::kFloat)};
+  std::vector<Tensor> floats{tensor(100, at::kFloat), tensor(200, at::kFloat),
+                             tensor(100, at::kFloat), tensor(50, at::kFloat)};
   EXPECT_EQ(assign(floats, {400}), (Buckets{{0}, {1}, {2}, {3}}));
   std::vector<Tensor> mixed;
   for (int i = 0; i < 3; ++i) {
@@ -328,7 +349,8 @@ TEST(BucketAssignment, ClosesABucketThatHasReachedItsLimit) {
   }
   EXPECT_EQ(assign(mixed, {400}), (Buckets{{0, 2}, {1, 3}, {4}, {5}}));
   EXPECT_EQ(assign(mixed, {200, 400}), (Buckets{{0}, {1}, {2, 4}, {3, 5}}));
-  EXPECT_EQ(assign(std::vector<Tensor>(4, tensor(10, at::kFloat)), {40, 80}), (Buckets{{0}, {1, 2}, {3}}));
+  EXPECT_EQ(assign(std::vector<Tensor>(4, tensor(10, at::kFloat)), {40, 80}),
+            (Buckets{{0}, {1, 2}, {3}}));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The host programs from outside: the conversation, its typed errors, where an exception was thrown, and an end
-// that leaves no process behind.
+// The host programs from outside: the conversation, its typed errors, where an exception was
+// thrown, and an end that leaves no process behind.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -50,14 +50,16 @@ class HostProcess {
   void send(Json request) {
     request["id"] = ++id_;
     const std::string line = protocol::encode(request);
-    EXPECT_EQ(::send(socket_, line.data(), line.size(), MSG_NOSIGNAL), static_cast<ssize_t>(line.size()));
+    EXPECT_EQ(::send(socket_, line.data(), line.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(line.size()));
   }
   protocol::Answer receive() {
     std::vector<std::string> lines;
     while (lines.empty()) {
       pollfd ready{socket_, POLLIN, 0};
       char bytes[65536];
-      const ssize_t got = ::poll(&ready, 1, 20'000) == 1 ? ::recv(socket_, bytes, sizeof bytes, 0) : -1;
+      const ssize_t got =
+          ::poll(&ready, 1, 20'000) == 1 ? ::recv(socket_, bytes, sizeof bytes, 0) : -1;
       if (got <= 0) {
         ADD_FAILURE() << "no answer to request " << id_;
         return {};
@@ -99,14 +101,29 @@ class HostTest : public testing::Test {
   ~HostTest() override { fs::remove_all(directory_); }
 
   Json init(int rank, int world) const {
-    return {{"message", "init"},   {"rank", rank},       {"world", world}, {"backend", "gloo"}, {"device", "cpu"},
-            {"dtype", "float64"},  {"seed", 3},          {"timeout_s", 20},
+    return {{"message", "init"},
+            {"rank", rank},
+            {"world", world},
+            {"backend", "gloo"},
+            {"device", "cpu"},
+            {"dtype", "float64"},
+            {"seed", 3},
+            {"timeout_s", 20},
             {"rendezvous", (directory_ / "rendezvous").string()}};
   }
   Json step(int number) const {
-    return {{"message", "step"}, {"step", number},    {"batch", (directory_ / "batch").string()},
-            {"out", (directory_ / "out").string()},   {"sync", true}, {"grad", true}, {"train", true},
-            {"backward", true}, {"zero_grad", true},  {"optimize", true}, {"loss", "mean"}, {"forwards", 1}};
+    return {{"message", "step"},
+            {"step", number},
+            {"batch", (directory_ / "batch").string()},
+            {"out", (directory_ / "out").string()},
+            {"sync", true},
+            {"grad", true},
+            {"train", true},
+            {"backward", true},
+            {"zero_grad", true},
+            {"optimize", true},
+            {"loss", "mean"},
+            {"forwards", 1}};
   }
   void write_batch() const {
     const std::vector<double> x(12, 0.5), y(12, 1.0);
@@ -132,14 +149,16 @@ TEST_F(HostTest, AnswersTheConversationAndEndsWithZero) {
   EXPECT_EQ(model.fields["parameters"][0]["name"], "weight");
   EXPECT_EQ(model.fields["buffers"][0]["name"], "factor");
   EXPECT_EQ(model.fields["x"], Json({4}));
-  const auto wrap = host.ask({{"message", "wrap"}, {"implementation", "ddp"}, {"options", {{"optimizer", "adam"}}}});
+  const auto wrap = host.ask(
+      {{"message", "wrap"}, {"implementation", "ddp"}, {"options", {{"optimizer", "adam"}}}});
   ASSERT_EQ(wrap.outcome, Outcome::kOk) << wrap.text;
   EXPECT_EQ(wrap.fields["contract"]["gradient"], "mean_of_rank_means");
   EXPECT_EQ(wrap.fields["contract"].count("uneven"), 0U) << "what is not declared is not told";
   ASSERT_EQ(host.ask(step(0)).outcome, Outcome::kOk);
   auto out = history::TensorFile::open((directory_ / "out").string());
   ASSERT_TRUE(out);
-  for (const char* name : {"loss", "output", "forward_entry/0/buffer/factor", "after_forward/0/buffer/factor"})
+  for (const char* name :
+       {"loss", "output", "forward_entry/0/buffer/factor", "after_forward/0/buffer/factor"})
     EXPECT_NE(out->find(name), nullptr) << name;
   const auto state = host.ask({{"message", "state"},
                                {"which", {"params", "grads", "buffers", "optimizer"}},
@@ -147,10 +166,13 @@ TEST_F(HostTest, AnswersTheConversationAndEndsWithZero) {
   ASSERT_EQ(state.outcome, Outcome::kOk) << state.text;
   auto values = history::TensorFile::open((directory_ / "state").string());
   ASSERT_TRUE(values);
-  for (const char* name : {"param/weight", "grad/weight", "buffer/factor", "optimizer/weight/exp_avg"})
+  for (const char* name :
+       {"param/weight", "grad/weight", "buffer/factor", "optimizer/weight/exp_avg"})
     EXPECT_NE(values->find(name), nullptr) << name;
-  EXPECT_EQ(host.ask({{"message", "eval"}, {"batch", (directory_ / "batch").string()},
-                      {"out", (directory_ / "evaluated").string()}}).outcome,
+  EXPECT_EQ(host.ask({{"message", "eval"},
+                      {"batch", (directory_ / "batch").string()},
+                      {"out", (directory_ / "evaluated").string()}})
+                .outcome,
             Outcome::kOk);
   EXPECT_EQ(host.ask({{"message", "bye"}}).outcome, Outcome::kOk);
   EXPECT_EQ(host.end(), 0);
@@ -166,10 +188,15 @@ TEST_F(HostTest, ErrorsAreTyped) {
   EXPECT_EQ(host.ask(cuda).outcome, Outcome::kUnsupported);
   ASSERT_EQ(host.ask(init(0, 1)).outcome, Outcome::kOk);
   EXPECT_EQ(host.ask({{"message", "model"}, {"name", "no such"}}).outcome, Outcome::kUnsupported);
-  EXPECT_EQ(host.ask({{"message", "model"}, {"name", "mlp"}, {"file", "/no/such"}}).outcome, Outcome::kFailed);
+  EXPECT_EQ(host.ask({{"message", "model"}, {"name", "mlp"}, {"file", "/no/such"}}).outcome,
+            Outcome::kFailed);
   ASSERT_EQ(host.ask({{"message", "model"}, {"name", "mlp"}}).outcome, Outcome::kOk);
-  EXPECT_EQ(host.ask({{"message", "wrap"}, {"implementation", "mutant/no such"}}).outcome, Outcome::kUnsupported);
-  EXPECT_EQ(host.ask({{"message", "wrap"}, {"implementation", "ddp"}, {"options", {{"broadcast_buffers", 3}}}}).outcome,
+  EXPECT_EQ(host.ask({{"message", "wrap"}, {"implementation", "mutant/no such"}}).outcome,
+            Outcome::kUnsupported);
+  EXPECT_EQ(host.ask({{"message", "wrap"},
+                      {"implementation", "ddp"},
+                      {"options", {{"broadcast_buffers", 3}}}})
+                .outcome,
             Outcome::kFailed);
 }
 
@@ -189,10 +216,12 @@ TEST_F(HostTest, ARefusalIsNoFailure) {
   all([&](int) { return Json{{"message", "wrap"}, {"implementation", "ddp"}}; }, Outcome::kOk);
   Json twice = step(0);
   twice["forwards"] = 2;
-  all([&](int rank) {
-    twice["out"] = (directory_ / std::to_string(rank)).string();
-    return twice;
-  }, Outcome::kRefused);
+  all(
+      [&](int rank) {
+        twice["out"] = (directory_ / std::to_string(rank)).string();
+        return twice;
+      },
+      Outcome::kRefused);
 }
 
 TEST_F(HostTest, AFailureTellsWhereItWasThrown) {
@@ -200,7 +229,9 @@ TEST_F(HostTest, AFailureTellsWhereItWasThrown) {
   write_batch();
   ASSERT_EQ(host.ask(init(0, 1)).outcome, Outcome::kOk);
   ASSERT_EQ(host.ask({{"message", "model"}, {"name", "ema"}}).outcome, Outcome::kOk);
-  ASSERT_EQ(host.ask({{"message", "wrap"}, {"implementation", "mutant/raises_in_backward"}}).outcome, Outcome::kOk);
+  ASSERT_EQ(
+      host.ask({{"message", "wrap"}, {"implementation", "mutant/raises_in_backward"}}).outcome,
+      Outcome::kOk);
   const auto raised = host.ask(step(0));
   EXPECT_EQ(raised.outcome, Outcome::kFailed);
   EXPECT_EQ(raised.text, "gradient of a bucket is not finite");
@@ -219,7 +250,9 @@ TEST_F(HostTest, FaultsHappenWhenTheyWereAskedFor) {
   write_batch();
   {
     HostProcess host(LOCKSTEP_RANK_HOST);
-    EXPECT_EQ(host.ask({{"message", "fault"}, {"kind", "exit"}, {"at", "now"}, {"status", 7}}).outcome, Outcome::kOk);
+    EXPECT_EQ(
+        host.ask({{"message", "fault"}, {"kind", "exit"}, {"at", "now"}, {"status", 7}}).outcome,
+        Outcome::kOk);
     const int status = host.end();
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7);
   }
@@ -227,7 +260,8 @@ TEST_F(HostTest, FaultsHappenWhenTheyWereAskedFor) {
   ASSERT_EQ(host.ask(init(0, 1)).outcome, Outcome::kOk);
   ASSERT_EQ(host.ask({{"message", "model"}, {"name", "ema"}}).outcome, Outcome::kOk);
   ASSERT_EQ(host.ask({{"message", "wrap"}, {"implementation", "ddp"}}).outcome, Outcome::kOk);
-  ASSERT_EQ(host.ask({{"message", "fault"}, {"kind", "kill"}, {"at", "backward"}}).outcome, Outcome::kOk);
+  ASSERT_EQ(host.ask({{"message", "fault"}, {"kind", "kill"}, {"at", "backward"}}).outcome,
+            Outcome::kOk);
   host.send(step(0));
   const int status = host.end();
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
@@ -247,15 +281,19 @@ TEST_F(HostTest, TheReferenceSumsWeightedRowsOfForwards) {
   ASSERT_EQ(host.ask(init(0, 1)).outcome, Outcome::kOk);
   ASSERT_EQ(host.ask({{"message", "model"}, {"name", "ema"}}).outcome, Outcome::kOk);
   const std::string batch = (directory_ / "batch").string();
-  const auto answer = host.ask({{"message", "reference"}, {"out", (directory_ / "out").string()}, {"dtype", "float64"},
-                                {"train", true},
-                                {"forwards", {{{"batch", batch}, {"rows", {0, 2}}, {"weights", {1.0, 3.0}}},
-                                              {{"batch", batch}, {"rows", nullptr}, {"weights", {2.0}},
-                                               {"buffers_after", 0}}}}});
+  const auto answer = host.ask(
+      {{"message", "reference"},
+       {"out", (directory_ / "out").string()},
+       {"dtype", "float64"},
+       {"train", true},
+       {"forwards",
+        {{{"batch", batch}, {"rows", {0, 2}}, {"weights", {1.0, 3.0}}},
+         {{"batch", batch}, {"rows", nullptr}, {"weights", {2.0}}, {"buffers_after", 0}}}}});
   ASSERT_EQ(answer.outcome, Outcome::kOk) << answer.text;
   auto out = history::TensorFile::open((directory_ / "out").string());
   ASSERT_TRUE(out);
-  // x = 1/2 and y = 1 everywhere; the factor is 1, then 3/4, then 5/8. d/dw = sum of weights * x * y * factor.
+  // x = 1/2 and y = 1 everywhere; the factor is 1, then 3/4, then 5/8. d/dw = sum of weights * x *
+  // y * factor.
   const auto gradient = out->read(*out->find("grad/weight"));
   ASSERT_TRUE(gradient);
   for (const double value : gradient->values)
@@ -263,7 +301,8 @@ TEST_F(HostTest, TheReferenceSumsWeightedRowsOfForwards) {
   const auto factor = out->read(*out->find("after_forward/1/buffer/factor"));
   ASSERT_TRUE(factor);
   EXPECT_DOUBLE_EQ(factor->values.front(), 0.625);
-  EXPECT_EQ(host.ask({{"message", "wrap"}, {"implementation", "ddp"}}).outcome, Outcome::kUnsupported);
+  EXPECT_EQ(host.ask({{"message", "wrap"}, {"implementation", "ddp"}}).outcome,
+            Outcome::kUnsupported);
 }
 
 }  // namespace

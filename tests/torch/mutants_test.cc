@@ -48,8 +48,8 @@ std::string one_step(RankContext& context, const std::string& name) {
   mutant->begin_step(0);
   mutant->forward(at::full({1}, context.rank + 1.0, at::kDouble)).backward();
   std::ostringstream text;
-  text << pair.a.grad().item<double>() << " " << pair.b.grad().item<double>() << " " << pair.buffer_at_entry << " "
-       << pair.a.item<double>();
+  text << pair.a.grad().item<double>() << " " << pair.b.grad().item<double>() << " "
+       << pair.buffer_at_entry << " " << pair.a.item<double>();
   return text.str();
 }
 
@@ -64,19 +64,24 @@ TEST(Mutants, ChangeWhatTheirNameSays) {
   EXPECT_EQ(steps_of("divide_by_world_minus_one"), (std::vector<std::string>(3, "3 30 0 1")));
   EXPECT_EQ(steps_of("crossed_gradients"), (std::vector<std::string>(3, "20 2 0 1")));
   EXPECT_EQ(steps_of("broadcast_from_rank_1"), (std::vector<std::string>(3, "2 20 1 1")));
-  EXPECT_EQ(steps_of("no_buffer_broadcast"), (std::vector<std::string>{"2 20 0 1", "2 20 1 1", "2 20 2 1"}));
-  EXPECT_EQ(steps_of("no_initial_broadcast"), (std::vector<std::string>{"2 20 0 1", "2 20 0 2", "2 20 0 3"}));
-  EXPECT_EQ(steps_of("parameter_outside_buckets"), (std::vector<std::string>{"1 20 0 1", "2 20 0 1", "3 20 0 1"}));
+  EXPECT_EQ(steps_of("no_buffer_broadcast"),
+            (std::vector<std::string>{"2 20 0 1", "2 20 1 1", "2 20 2 1"}));
+  EXPECT_EQ(steps_of("no_initial_broadcast"),
+            (std::vector<std::string>{"2 20 0 1", "2 20 0 2", "2 20 0 3"}));
+  EXPECT_EQ(steps_of("parameter_outside_buckets"),
+            (std::vector<std::string>{"1 20 0 1", "2 20 0 1", "3 20 0 1"}));
 }
 
 TEST(Mutants, EveryRowOfTheTableCanBeMadeAndNothingElse) {
   for (const Mutant& mutant : mutants::kTable) {
     run_ranks(1, [&](RankContext& context) -> std::string {
       Pair pair(0);
-      require(mutants::make_mutant(mutant.name, pair.module(), context.group, {}, {.rank = 7}) != nullptr,
+      require(mutants::make_mutant(mutant.name, pair.module(), context.group, {}, {.rank = 7}) !=
+                  nullptr,
               std::string(mutant.name) + " can be made");
-      require(mutants::make_mutant("no_such_mutant", pair.module(), context.group, {}, {}) == nullptr,
-              "an unknown name gives nothing");
+      require(
+          mutants::make_mutant("no_such_mutant", pair.module(), context.group, {}, {}) == nullptr,
+          "an unknown name gives nothing");
       return "";
     });
     EXPECT_EQ(mutants::find(mutant.name), &mutant) << "the name occurs twice: " << mutant.name;

@@ -39,8 +39,8 @@ void write_all(int fd, const std::string& text) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   std::string text;
   try {
-    context.group = host::connect_gloo((context.directory / "rendezvous").string(), context.rank, context.world,
-                                       std::chrono::seconds(20));
+    context.group = host::connect_gloo((context.directory / "rendezvous").string(), context.rank,
+                                       context.world, std::chrono::seconds(20));
     text = "=" + body(context);
     context.group.reset();
   } catch (const std::exception& error) {
@@ -62,7 +62,8 @@ bool read_some(Child& child) {
 
 void read_until(Child& child, Clock::time_point deadline) {
   while (true) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     pollfd ready{child.pipe, POLLIN, 0};
     if (left <= 0 || ::poll(&ready, 1, static_cast<int>(left)) <= 0 || !read_some(child))
       return;
@@ -96,7 +97,8 @@ std::vector<std::string> run_ranks(int world, const std::function<std::string(Ra
   for (Child& child : children) {
     read_until(child, deadline);
     if (child.text.empty() || child.text.front() != '=')
-      ADD_FAILURE() << "rank " << texts.size() << ": " << (child.text.empty() ? "no answer" : child.text.substr(1));
+      ADD_FAILURE() << "rank " << texts.size() << ": "
+                    << (child.text.empty() ? "no answer" : child.text.substr(1));
     texts.push_back(child.text.empty() || child.text.front() != '=' ? "" : child.text.substr(1));
   }
   for (const Child& child : children) {

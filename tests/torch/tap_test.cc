@@ -1,13 +1,13 @@
-// What the tap writes of real Gloo traffic: every collective of a DDP step with its true arguments, every c10d
-// operator, groups that come again, and calls that go past it.
+// What the tap writes of real Gloo traffic: every collective of a DDP step with its true arguments,
+// every c10d operator, groups that come again, and calls that go past it.
 
 #include "harness/tap/tap.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <fstream>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "fixtures/implementations/ddp.h"
 #include "fixtures/rank_host/group.h"
@@ -28,7 +28,10 @@ using Tensors = std::vector<Tensor>;
 void begin_tap(const RankContext& context, bool sites = true) {
   const fs::path directory = context.directory / ("history" + std::to_string(context.rank));
   fs::create_directory(directory);
-  require(tap::start({.directory = directory.c_str(), .rank = context.rank, .world_size = context.world, .sites = sites}),
+  require(tap::start({.directory = directory.c_str(),
+                      .rank = context.rank,
+                      .world_size = context.world,
+                      .sites = sites}),
           "a history file in " + directory.string());
 }
 
@@ -47,8 +50,9 @@ Process read_rank(const fs::path& directory, int rank) {
 }
 
 std::string shown(const Collective& c) {
-  return std::string(name_of(c.op)) + " " + std::to_string(c.numel_in) + "->" + std::to_string(c.numel_out) + " " +
-         std::string(name_of(c.dtype)) + " " + std::string(name_of(c.reduce_op)) + " root " + std::to_string(c.root);
+  return std::string(name_of(c.op)) + " " + std::to_string(c.numel_in) + "->" +
+         std::to_string(c.numel_out) + " " + std::string(name_of(c.dtype)) + " " +
+         std::string(name_of(c.reduce_op)) + " root " + std::to_string(c.root);
 }
 
 TEST(Tap, SeesEveryCollectiveOfADdpStep) {
@@ -70,7 +74,9 @@ TEST(Tap, SeesEveryCollectiveOfADdpStep) {
         tap::stop();
         return "";
       },
-      [&](const fs::path& directory) { seen = {read_rank(directory, 0), read_rank(directory, 1)}; });
+      [&](const fs::path& directory) {
+        seen = {read_rank(directory, 0), read_rank(directory, 1)};
+      });
   ASSERT_EQ(seen.size(), 2U);
   for (const Process& process : seen) {
     std::vector<std::string> ops;
@@ -91,7 +97,7 @@ TEST(Tap, SeesEveryCollectiveOfADdpStep) {
         "all_reduce 3->3 float64 sum root -1",  // Its gradients.
         "broadcast 2->2 int32 none root 0",     // The rebuilt buckets: indices,
         "broadcast 1->1 int32 none root 0",     // sizes.
-        "broadcast 2->2 float64 none root 0",   "all_reduce 3->3 float64 sum root -1",
+        "broadcast 2->2 float64 none root 0",  "all_reduce 3->3 float64 sum root -1",
         "barrier 0->0 none none root -1"};
     EXPECT_EQ(ops, expected);
     ASSERT_EQ(process.groups.size(), 1U);
@@ -159,7 +165,9 @@ TEST(Tap, SeesEveryOperationAndVouches) {
         tap::stop();
         return "";
       },
-      [&](const fs::path& directory) { seen = {read_rank(directory, 0), read_rank(directory, 1)}; });
+      [&](const fs::path& directory) {
+        seen = {read_rank(directory, 0), read_rank(directory, 1)};
+      });
   ASSERT_EQ(seen.size(), 2U);
   for (int rank = 0; rank < 2; ++rank) {
     const Process& process = seen[static_cast<std::size_t>(rank)];
@@ -197,7 +205,8 @@ TEST(Tap, SeesEveryOperationAndVouches) {
     EXPECT_EQ(process.collectives[17].tag, 8);
   }
   ASSERT_GE(seen[0].collectives.size(), 14U);
-  EXPECT_NE(seen[0].collectives[13].counts_hash, seen[1].collectives[13].counts_hash) << "splits differ";
+  EXPECT_NE(seen[0].collectives[13].counts_hash, seen[1].collectives[13].counts_hash)
+      << "splits differ";
   EXPECT_EQ(seen[0].collectives[4].counts_hash, seen[1].collectives[4].counts_hash);
 }
 
@@ -248,8 +257,9 @@ TEST(Tap, AGroupMadeAgainUnderItsNameIsAnotherGeneration) {
           context.group->allreduce(one)->wait();
           context.group->allreduce(one)->wait();
           context.group.reset();  // Its address is free again.
-          context.group = host::connect_gloo((context.directory / ("again" + std::to_string(again))).string(), 0, 1,
-                                             std::chrono::seconds(20));
+          context.group =
+              host::connect_gloo((context.directory / ("again" + std::to_string(again))).string(),
+                                 0, 1, std::chrono::seconds(20));
         }
         return "";
       },

@@ -16,7 +16,8 @@ namespace {
 class Place {
  public:
   Place() {
-    std::string form = (std::filesystem::is_directory("/dev/shm") ? "/dev/shm" : "/tmp") + std::string("/lockstep-bench-XXXXXX");
+    std::string form = (std::filesystem::is_directory("/dev/shm") ? "/dev/shm" : "/tmp") +
+                       std::string("/lockstep-bench-XXXXXX");
     path_ = mkdtemp(form.data()) == nullptr ? "" : form;
   }
   ~Place() {
@@ -96,7 +97,8 @@ void slot_threads(benchmark::State& state) {
   }
   const Issue call = call_of();
   for (auto _ : state)
-    writer->returned_completed(writer->issue({static_cast<std::uint32_t>(state.thread_index())}, call));
+    writer->returned_completed(
+        writer->issue({static_cast<std::uint32_t>(state.thread_index())}, call));
   if (state.thread_index() == 0) {
     writer.reset();
     place.reset();
@@ -108,7 +110,8 @@ BENCHMARK(slot_threads)->Threads(2);
 void site_lookup(benchmark::State& state) {
   const Place place;
   const auto writer = place.writer();
-  std::vector<const void*> pcs(static_cast<std::size_t>(state.range(0)), reinterpret_cast<const void*>(&site_lookup));
+  std::vector<const void*> pcs(static_cast<std::size_t>(state.range(0)),
+                               reinterpret_cast<const void*>(&site_lookup));
   for (auto _ : state)
     benchmark::DoNotOptimize(writer->site(pcs.data(), static_cast<std::uint32_t>(pcs.size())));
 }
@@ -138,13 +141,15 @@ void merged_reading(benchmark::State& state) {
   for (auto _ : state) {
     Run run;
     for (const auto& entry : std::filesystem::directory_iterator(place.path()))
-      run.processes.push_back(read_process(std::move(*FileSource::open(entry.path().string())), "bench")->process);
+      run.processes.push_back(
+          read_process(std::move(*FileSource::open(entry.path().string())), "bench")->process);
     events += merge(run, [](const MergedEvent& event) {
       benchmark::DoNotOptimize(event);
       return true;
     });
   }
-  state.counters["events/s"] = benchmark::Counter(static_cast<double>(events), benchmark::Counter::kIsRate);
+  state.counters["events/s"] =
+      benchmark::Counter(static_cast<double>(events), benchmark::Counter::kIsRate);
 }
 BENCHMARK(merged_reading)->Unit(benchmark::kMillisecond)->UseRealTime();
 

@@ -1,6 +1,6 @@
-// How long a single record may take while another process writes and fsyncs 2 GB to the disk: prints
-// percentiles of issue + return + completion. Status 1 if p99.99 is above the limit.
-// usage: history_latency LIVE_DIR DISK_DIR [GB] [LIMIT_US]
+// How long a single record may take while another process writes and fsyncs 2 GB to the disk:
+// prints percentiles of issue + return + completion. Status 1 if p99.99 is above the limit. usage:
+// history_latency LIVE_DIR DISK_DIR [GB] [LIMIT_US]
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -19,7 +19,8 @@ namespace {
   const std::vector<char> block(4U << 20, 'x');
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   for (std::uint64_t done = 0; fd >= 0 && done < bytes; done += block.size()) {
-    if (::write(fd, block.data(), block.size()) != static_cast<ssize_t>(block.size()) || ::fsync(fd) != 0)
+    if (::write(fd, block.data(), block.size()) != static_cast<ssize_t>(block.size()) ||
+        ::fsync(fd) != 0)
       ::_exit(1);
   }
   ::unlink(path.c_str());
@@ -66,10 +67,12 @@ int main(int argc, char** argv) {
   ::unlink(writer->path());
   std::sort(nanoseconds.begin(), nanoseconds.end());
   const auto at = [&](double share) {
-    return nanoseconds[static_cast<std::size_t>(share * static_cast<double>(nanoseconds.size() - 1))] / 1000.0;
+    return nanoseconds[static_cast<std::size_t>(share *
+                                                static_cast<double>(nanoseconds.size() - 1))] /
+           1000.0;
   };
-  std::printf("%zu records: p50 %.2f us, p99 %.2f us, p99.99 %.2f us, max %.2f us\n", nanoseconds.size(), at(0.5),
-              at(0.99), at(0.9999), at(1.0));
+  std::printf("%zu records: p50 %.2f us, p99 %.2f us, p99.99 %.2f us, max %.2f us\n",
+              nanoseconds.size(), at(0.5), at(0.99), at(0.9999), at(1.0));
   if (status != 0) {
     std::printf("the load could not be written to %s\n", argv[2]);
     return 2;

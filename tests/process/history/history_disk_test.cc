@@ -1,4 +1,5 @@
-// Full and read-only places: records are lost and counted, the program goes on, errors say what to do.
+// Full and read-only places: records are lost and counted, the program goes on, errors say what to
+// do.
 #include <gmock/gmock.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
@@ -15,11 +16,13 @@ namespace {
 
 using testing::HasSubstr;
 
-/// A tmpfs of its own size, in this process's own mount namespace; none where that is not permitted.
+/// A tmpfs of its own size, in this process's own mount namespace; none where that is not
+/// permitted.
 class SmallDisk {
  public:
   explicit SmallDisk(const std::string& options) {
-    mounted_ = ::unshare(CLONE_NEWNS) == 0 && ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+    mounted_ = ::unshare(CLONE_NEWNS) == 0 &&
+               ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
                ::mount("tmpfs", place_.path().c_str(), "tmpfs", 0, options.c_str()) == 0;
   }
   ~SmallDisk() {
@@ -38,7 +41,9 @@ class SmallDisk {
   if (!(disk).mounted())     \
   GTEST_SKIP() << "needs the right to mount a tmpfs"
 
-std::string only_file(const TempDir& place) { return std::filesystem::directory_iterator(place.path())->path().string(); }
+std::string only_file(const TempDir& place) {
+  return std::filesystem::directory_iterator(place.path())->path().string();
+}
 
 TEST(HistoryDisk, ARingOnAFullDiskWrapsEarly) {
   const SmallDisk disk("size=6m");
@@ -127,7 +132,8 @@ TEST(HistoryDisk, LiveFilesThatCannotBeMovedAreStillFound) {
   const TempDir shm;
   SmallDisk big_shm("size=64m");
   LS_NEEDS_MOUNT(big_shm);
-  auto run = RunDirectory::create({.run_dir = disk.place() / "run", .shm = big_shm.place().path(), .live_bytes = 1 << 20});
+  auto run = RunDirectory::create(
+      {.run_dir = disk.place() / "run", .shm = big_shm.place().path(), .live_bytes = 1 << 20});
   ASSERT_TRUE(run) << run.error().what;
   ASSERT_NE(run->live(), run->history());
   ASSERT_TRUE(run->write_plan({}));

@@ -12,7 +12,8 @@ namespace {
 using testing::HasSubstr;
 
 std::size_t files_in(const TempDir& place) {
-  return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(place.path()), {}));
+  return static_cast<std::size_t>(
+      std::distance(std::filesystem::directory_iterator(place.path()), {}));
 }
 
 /// Runs `body` in a forked child, which must exit with 0.
@@ -36,7 +37,8 @@ TEST(HistoryFork, AChildThatIssuesNothingCostsNothing) {
   const GroupHandle dp = define(*writer, "dp");
   const Ticket open = writer->issue(dp, all_reduce(1));
   in_child([&] {
-    writer->returned(open);  // The parent's call: not the child's to end, and its mapping is not there.
+    writer->returned(
+        open);  // The parent's call: not the child's to end, and its mapping is not there.
     writer->completed(open);
     writer->met_late(GroupHandle{});
     writer->close();

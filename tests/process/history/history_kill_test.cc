@@ -1,5 +1,6 @@
-// What a killed writer announced is in its file. Each round a child announces every committed record on a
-// pipe and dies by SIGKILL at some instant; then what the pipe holds must be in the file.
+// What a killed writer announced is in its file. Each round a child announces every committed
+// record on a pipe and dies by SIGKILL at some instant; then what the pipe holds must be in the
+// file.
 #include <gmock/gmock.h>
 #include <sys/wait.h>
 
@@ -14,7 +15,8 @@ namespace lockstep::history {
 namespace {
 
 constexpr int kThreads = 2;
-constexpr std::uint64_t kRingAtLeast = 8192;  // What the ring still holds for sure, in-flight records aside.
+constexpr std::uint64_t kRingAtLeast =
+    8192;  // What the ring still holds for sure, in-flight records aside.
 
 struct Announced {
   std::uint64_t record;
@@ -72,7 +74,8 @@ TEST(HistoryKill, WhatWasAnnouncedIsInTheFile) {
     if (child == 0)
       write_for_ever(place, out.get());
     out.reset();
-    const auto announced = drain_and_kill(in.get(), child, 1 + random() % (round % 10 == 0 ? 20000 : 500));
+    const auto announced =
+        drain_and_kill(in.get(), child, 1 + random() % (round % 10 == 0 ? 20000 : 500));
     int status = 0;
     ASSERT_EQ(waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
@@ -93,9 +96,11 @@ TEST(HistoryKill, WhatWasAnnouncedIsInTheFile) {
     std::vector<Announced> sorted = announced;
     std::sort(sorted.begin(), sorted.end(), [](auto& a, auto& b) { return a.record < b.record; });
     for (const Announced& said : sorted) {
-      at = std::lower_bound(at, process.collectives.end(), said.record,
-                            [](const Collective& c, std::uint64_t record) { return c.record < record; });
-      const bool there = at != process.collectives.end() && at->record == said.record && at->group == said.group;
+      at = std::lower_bound(
+          at, process.collectives.end(), said.record,
+          [](const Collective& c, std::uint64_t record) { return c.record < record; });
+      const bool there =
+          at != process.collectives.end() && at->record == said.record && at->group == said.group;
       lost += !there && said.record + kRingAtLeast > last ? 1 : 0;
     }
     EXPECT_EQ(lost, 0U);

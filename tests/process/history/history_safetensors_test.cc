@@ -17,15 +17,18 @@ using testing::ElementsAre;
 
 std::string interpreter() {
   const char* const named = std::getenv("LOCKSTEP_PYTHON");
-  for (const std::string& python : {std::string(named == nullptr ? "" : named), std::string(LOCKSTEP_SOURCE "/.venv/bin/python")}) {
-    if (!python.empty() && std::system((python + " -c 'import safetensors.numpy' 2>/dev/null").c_str()) == 0)
+  for (const std::string& python : {std::string(named == nullptr ? "" : named),
+                                    std::string(LOCKSTEP_SOURCE "/.venv/bin/python")}) {
+    if (!python.empty() &&
+        std::system((python + " -c 'import safetensors.numpy' 2>/dev/null").c_str()) == 0)
       return python;
   }
   return "";
 }
 
 int run_script(const std::string& python, const TempDir& place, const std::string& script) {
-  std::ofstream(place / "script.py") << "import sys, numpy as np, safetensors.numpy as st\n" << script;
+  std::ofstream(place / "script.py") << "import sys, numpy as np, safetensors.numpy as st\n"
+                                     << script;
   return std::system((python + " " + (place / "script.py") + " " + place.path()).c_str());
 }
 
@@ -58,7 +61,8 @@ for name in ("I64", "I32", "U8", "BOOL"):
     np.testing.assert_array_equal(t[name], np.array([1, 0, 1, 100]).astype(t[name].dtype))
 assert t["scalar"].shape == () and t["scalar"] == 7
 assert t["empty"].shape == (0, 3)
-)"), 0);
+)"),
+            0);
 }
 
 TEST(Safetensors, WeReadPythons) {
@@ -71,7 +75,8 @@ r = np.random.default_rng(1)
 h = np.concatenate([r.standard_normal(5000) * 2.0 ** r.integers(-26, 17, 5000), [np.inf, -np.inf, np.nan, 65519.9, 65520]])
 st.save_file({"f8": h, "f2": h.astype("f2"), "i4": np.array([[-5], [7]], "i4"), "b": np.array([True, False])},
              sys.argv[1] + "/theirs", metadata={"format": "np"})
-)"), 0);
+)"),
+            0);
   auto file = TensorFile::open(place / "theirs");
   ASSERT_TRUE(file) << file.error().what;
   EXPECT_THAT(file->read(*file->find("i4"))->values, ElementsAre(-5, 7));

@@ -1,5 +1,5 @@
-// Goal: a hang is proven soon, and a rank that is merely late is not found guilty. Method: cases of the suite, run
-// with real rank hosts, and their closed runs read again.
+// Goal: a hang is proven soon, and a rank that is merely late is not found guilty. Method: cases of
+// the suite, run with real rank hosts, and their closed runs read again.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,8 @@ class SuiteProcess : public ::testing::Test {
     ASSERT_TRUE(supervisor) << supervisor.error().what;
     supervisor_ = std::move(*supervisor);
     const char* temporary = std::getenv("TMPDIR");
-    path_ = fmt::format("{}/lockstep-suite-{}", temporary == nullptr ? "/tmp" : temporary, getpid());
+    path_ =
+        fmt::format("{}/lockstep-suite-{}", temporary == nullptr ? "/tmp" : temporary, getpid());
     history::RunOptions where;
     where.run_dir = path_;
     auto directory = history::RunDirectory::create(where);
@@ -34,7 +35,8 @@ class SuiteProcess : public ::testing::Test {
   }
   void TearDown() override {
     if (HasFailure()) {
-      fmt::print("its runs are in {}; judge them again with: lockstep check {}/cases/...\n", path_, path_);
+      fmt::print("its runs are in {}; judge them again with: lockstep check {}/cases/...\n", path_,
+                 path_);
       return;
     }
     directory_.reset();
@@ -43,7 +45,8 @@ class SuiteProcess : public ::testing::Test {
   }
 
   static Case find_case(const std::vector<Case>& cases, const std::string& id) {
-    const auto at = std::find_if(cases.begin(), cases.end(), [&](const Case& cell) { return cell.id.rfind(id, 0) == 0; });
+    const auto at = std::find_if(cases.begin(), cases.end(),
+                                 [&](const Case& cell) { return cell.id.rfind(id, 0) == 0; });
     EXPECT_NE(at, cases.end()) << id;
     return *at;
   }
@@ -55,12 +58,13 @@ class SuiteProcess : public ::testing::Test {
 };
 
 /// From the last thing that a rank did to the moment at which the proof ended the case.
-double proof_s(const Run& run) {
+double proof_s(const lockstep::Run& run) {
   std::uint64_t last_ns = 0;
   std::uint64_t proven_ns = 0;
   for (const Process& process : run.processes) {
     for (const Collective& call : process.collectives)
-      last_ns = std::max({last_ns, call.issued_ns, call.returned_ns.value_or(0), call.completed_ns.value_or(0)});
+      last_ns = std::max(
+          {last_ns, call.issued_ns, call.returned_ns.value_or(0), call.completed_ns.value_or(0)});
   }
   for (const Request& request : run.requests)
     last_ns = std::max(last_ns, request.answered_ns.value_or(0));
@@ -75,25 +79,27 @@ TEST_F(SuiteProcess, ASkippedAllReduceIsProvenWithinASecond) {
   CaseRunner runner(*supervisor_, options_, *directory_);
   std::vector<double> proofs;
   for (int i = 0; i < kProofs; ++i) {
-    const std::vector<Case> cases = mutant_cases(*all_scenarios().front(), static_cast<std::uint64_t>(i));
+    const std::vector<Case> cases =
+        mutant_cases(*all_scenarios().front(), static_cast<std::uint64_t>(i));
     Case cell = find_case(cases, "gradient-equivalence/mutant/skip_bucket_then_wait/");
     cell.id += fmt::format("/{}", i);
     const Result<CaseReport> report = runner.run(cell);
     ASSERT_TRUE(report) << report.error().what;
     EXPECT_EQ(report->outcome, Outcome::kPass) << report->reason;
-    const Result<Run> run = history::open_run(report->run_directory);
+    const Result<lockstep::Run> run = history::open_run(report->run_directory);
     ASSERT_TRUE(run) << run.error().what;
     proofs.push_back(proof_s(*run));
   }
   std::sort(proofs.begin(), proofs.end());
-  fmt::print("proven after {:.3f} s (median of {}; {:.3f} to {:.3f} s)\n", proofs[kProofs / 2], kProofs, proofs.front(),
-             proofs.back());
+  fmt::print("proven after {:.3f} s (median of {}; {:.3f} to {:.3f} s)\n", proofs[kProofs / 2],
+             kProofs, proofs.front(), proofs.back());
   EXPECT_LT(proofs[kProofs / 2], kProofLimitS);
 }
 
 TEST_F(SuiteProcess, ARankThatIsLateIsGuiltyOfNothing) {
   CaseRunner runner(*supervisor_, options_, *directory_);
-  Case cell = find_case(all_scenarios().front()->cells(), "gradient-equivalence/ddp/w3/float64/bucket_cap_bytes");
+  Case cell = find_case(all_scenarios().front()->cells(),
+                        "gradient-equivalence/ddp/w3/float64/bucket_cap_bytes");
   cell.options["late_s"] = kLateS;
   cell.id = case_id(cell);
   const Result<CaseReport> report = runner.run(cell);

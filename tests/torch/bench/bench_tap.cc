@@ -1,5 +1,6 @@
-// What a collective costs with the tap: dispatch to a backend that does nothing and is done at once, with the
-// completion told. Run it without arguments; it forks once per mode, because the tap begins once per process.
+// What a collective costs with the tap: dispatch to a backend that does nothing and is done at
+// once, with the completion told. Run it without arguments; it forks once per mode, because the tap
+// begins once per process.
 //
 //   bare    no tap
 //   tapped  slot, return and completion; call sites off
@@ -9,7 +10,6 @@
 
 #include <ATen/ATen.h>
 #include <sys/wait.h>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +19,7 @@
 #include <filesystem>
 #include <limits>
 #include <string>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "harness/tap/tap.h"
 
@@ -59,7 +60,8 @@ class NoBackend : public c10d::Backend {
 // ns per all-reduce, the best of many batches.
 double measure() {
   auto group = c10::make_intrusive<c10d::ProcessGroup>(nullptr, 0, 1);
-  group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM, c10::make_intrusive<NoBackend>());
+  group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM,
+                    c10::make_intrusive<NoBackend>());
   group->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
   Tensors tensors{at::ones({1})};
   double best = std::numeric_limits<double>::max();
@@ -85,7 +87,8 @@ double measure_forked(const std::string& mode, const std::filesystem::path& dire
     ::waitpid(pid, nullptr, 0);
     return result;
   }
-  if (mode != "bare" && !lockstep::tap::start({.directory = directory.c_str(), .sites = mode == "sites"}))
+  if (mode != "bare" &&
+      !lockstep::tap::start({.directory = directory.c_str(), .sites = mode == "sites"}))
     std::_Exit(1);
   const double result = measure();
   std::_Exit(::write(ends[1], &result, sizeof result) == sizeof result ? 0 : 1);

@@ -86,10 +86,12 @@ TEST(Deadlock, ADeadMemberIsCertain) {
   EXPECT_EQ(finding.confidence, Confidence::kCertain);
 }
 
-// Seen with Gloo: one rank dies in an all-reduce, the second is told, the third waits for ever for the second.
+// Seen with Gloo: one rank dies in an all-reduce, the second is told, the third waits for ever for
+// the second.
 lockstep::Run broken_all_reduce() {
   const Row before = times(3, {all_reduce("dp", 8)});
-  lockstep::Run run = make_run({before + Row{all_reduce("dp", 8).pending()}, before + Row{all_reduce("dp", 8).failed()},
+  lockstep::Run run = make_run({before + Row{all_reduce("dp", 8).pending()},
+                                before + Row{all_reduce("dp", 8).failed()},
                                 before + Row{all_reduce("dp", 8).pending()}});
   in_conversation(run, {Rank{1}});
   return run;
@@ -97,8 +99,8 @@ lockstep::Run broken_all_reduce() {
 
 TEST(Deadlock, ACallThatBrokeWhenAMemberDiedIsOverForTheOthersToo) {
   lockstep::Run run = broken_all_reduce();
-  hang(run);
   ends_with_signal(run, Rank{2}, 9, stall_ns(run) - 50 * kMs);
+  hang(run);
   const Finding finding = proven(run);
   EXPECT_EQ(finding.code, "LS307");
   EXPECT_EQ(finding.culprits, RankSet{Rank{2}});
@@ -106,7 +108,8 @@ TEST(Deadlock, ACallThatBrokeWhenAMemberDiedIsOverForTheOthersToo) {
 }
 
 TEST(Deadlock, ACallThatFailedOnALivingRankProvesNothing) {
-  lockstep::Run run = broken_all_reduce();  // Its own limit may have ended it, and will end the others'.
+  lockstep::Run run =
+      broken_all_reduce();  // Its own limit may have ended it, and will end the others'.
   hang(run, false);
   EXPECT_FALSE(certain_deadlock(run).has_value());
 }

@@ -1,5 +1,5 @@
-// Files that are torn, cut off, overwritten or garbage: what is certain comes back, what is missing is said,
-// and the three ways to be incomplete (gap, no end, damage) are told apart.
+// Files that are torn, cut off, overwritten or garbage: what is certain comes back, what is missing
+// is said, and the three ways to be incomplete (gap, no end, damage) are told apart.
 #include <gmock/gmock.h>
 
 #include <cstring>
@@ -13,7 +13,8 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-/// A closed file of 1,000 completed collectives in group dp, the last one open, as bytes to be spoiled.
+/// A closed file of 1,000 completed collectives in group dp, the last one open, as bytes to be
+/// spoiled.
 class HistoryDamage : public testing::Test {
  protected:
   void SetUp() override {
@@ -38,8 +39,12 @@ class HistoryDamage : public testing::Test {
   void put(std::size_t offset, T value) {
     std::memcpy(bytes_.data() + offset, &value, sizeof value);
   }
-  [[nodiscard]] std::size_t slot(std::uint64_t index) const { return header_.ring_offset + index * sizeof(Slot); }
-  void erase_slot(std::uint64_t index) { std::memset(bytes_.data() + slot(index), 0, sizeof(Slot)); }
+  [[nodiscard]] std::size_t slot(std::uint64_t index) const {
+    return header_.ring_offset + index * sizeof(Slot);
+  }
+  void erase_slot(std::uint64_t index) {
+    std::memset(bytes_.data() + slot(index), 0, sizeof(Slot));
+  }
   void reopen() { put(offsetof(FileHeader, closed), std::uint64_t{0}); }
 
   TempDir place_;
@@ -164,8 +169,9 @@ TEST_F(HistoryDamage, HostileHeadersAreRefused) {
 TEST_F(HistoryDamage, HostileCountersAreBounded) {
   const auto original = bytes_;
   for (const std::size_t offset :
-       {offsetof(FileHeader, next_record), offsetof(FileHeader, groups_used), offsetof(FileHeader, definitions_used),
-        offsetof(FileHeader, digests_used), offsetof(FileHeader, reserved_slots), offsetof(FileHeader, ring_final)}) {
+       {offsetof(FileHeader, next_record), offsetof(FileHeader, groups_used),
+        offsetof(FileHeader, definitions_used), offsetof(FileHeader, digests_used),
+        offsetof(FileHeader, reserved_slots), offsetof(FileHeader, ring_final)}) {
     for (const std::uint64_t value : {~0ULL, 1ULL << 40, 3ULL, 0ULL}) {
       bytes_ = original;
       put(offset, value);
@@ -182,8 +188,12 @@ TEST_F(HistoryDamage, RandomBytesNeverCrash) {
   for (int round = 0; round < 300; ++round) {
     bytes_ = original;
     for (int i = 0; i < 30; ++i) {
-      const std::size_t areas[] = {0, header_.definitions_offset, header_.groups_offset, header_.digests_offset,
-                                   header_.pending_offset, header_.ring_offset};
+      const std::size_t areas[] = {0,
+                                   header_.definitions_offset,
+                                   header_.groups_offset,
+                                   header_.digests_offset,
+                                   header_.pending_offset,
+                                   header_.ring_offset};
       put(areas[random() % 6] + random() % 1024, random());
     }
     const auto file = read_bytes(bytes_);

@@ -16,14 +16,21 @@ using testing::HasSubstr;
 
 lockstep::Run read_journal(const std::string& text) {
   lockstep::Run run;
-  JournalReader reader(std::make_unique<MemorySource>(std::as_bytes(std::span(text))), "lockstep.jsonl");
+  JournalReader reader(std::make_unique<MemorySource>(std::as_bytes(std::span(text))),
+                       "lockstep.jsonl");
   reader.poll(run, true);
   return run;
 }
 
 std::string three_notes() {
-  return R"({"n":1,"e":"note","t":5,"text":"a"})" "\n" R"({"n":2,"e":"note","t":6,"text":"b"})" "\n"
-         R"({"n":3,"e":"mark","t":7,"name":"c"})" "\n" R"({"n":4,"e":"closed","t":0,"records":3})" "\n";
+  return R"({"n":1,"e":"note","t":5,"text":"a"})"
+         "\n"
+         R"({"n":2,"e":"note","t":6,"text":"b"})"
+         "\n"
+         R"({"n":3,"e":"mark","t":7,"name":"c"})"
+         "\n"
+         R"({"n":4,"e":"closed","t":0,"records":3})"
+         "\n";
 }
 
 TEST(HistoryJournal, EveryEventComesBack) {
@@ -32,13 +39,22 @@ TEST(HistoryJournal, EveryEventComesBack) {
   auto writer = JournalWriter::create(path);
   ASSERT_TRUE(writer);
   ASSERT_TRUE(writer->append(ProcessStart{.at_ns = 1, .role = Role::kReference, .pid = 71}));
-  ASSERT_TRUE(writer->append(ProcessEnd{.at_ns = 2, .role = Role::kRank, .rank = Rank{0}, .pid = 72, .signal = 9,
-                                        .our_signal = 15, .our_reason = "deadlock"}));
-  ASSERT_TRUE(writer->append(Acted{.at_ns = 3, .action = "TERM", .rank = Rank{2}, .pid = 73, .reason = "why \xff"}));
-  ASSERT_TRUE(writer->append(StateSample{.at_ns = 4, .rank = Rank{1}, .pid = 74, .head = 9,
-                                         .threads = {{75, 'S', "futex_wait", 11, 12}}}));
+  ASSERT_TRUE(writer->append(ProcessEnd{.at_ns = 2,
+                                        .role = Role::kRank,
+                                        .rank = Rank{0},
+                                        .pid = 72,
+                                        .signal = 9,
+                                        .our_signal = 15,
+                                        .our_reason = "deadlock"}));
   ASSERT_TRUE(writer->append(
-      StackSample{.at_ns = 5, .pid = 74, .tid = 75, .frames = {{"libc.so", 16, "a.c", 3, "wait"}}}));
+      Acted{.at_ns = 3, .action = "TERM", .rank = Rank{2}, .pid = 73, .reason = "why \xff"}));
+  ASSERT_TRUE(writer->append(StateSample{.at_ns = 4,
+                                         .rank = Rank{1},
+                                         .pid = 74,
+                                         .head = 9,
+                                         .threads = {{75, 'S', "futex_wait", 11, 12}}}));
+  ASSERT_TRUE(writer->append(StackSample{
+      .at_ns = 5, .pid = 74, .tid = 75, .frames = {{"libc.so", 16, "a.c", 3, "wait"}}}));
   Request request{.at_ns = 6, .role = Role::kRank, .rank = Rank{1}, .id = 8, .message = "step"};
   ASSERT_TRUE(writer->append(request));
   request.answered_ns = 7;
@@ -48,9 +64,18 @@ TEST(HistoryJournal, EveryEventComesBack) {
   ASSERT_TRUE(writer->append(request));
   request.outcome = "protocol";  // A second answer stands alone.
   ASSERT_TRUE(writer->append(request));
-  ASSERT_TRUE(writer->append(Observation{.at_ns = 8, .role = Role::kRank, .rank = Rank{1}, .name = "grad/w", .step = -3,
-                                         .phase = "after_backward", .variant = "sum", .dtype = "F64", .shape = {2, 0},
-                                         .digest = "00", .file = "tensors/a", .key = "w"}));
+  ASSERT_TRUE(writer->append(Observation{.at_ns = 8,
+                                         .role = Role::kRank,
+                                         .rank = Rank{1},
+                                         .name = "grad/w",
+                                         .step = -3,
+                                         .phase = "after_backward",
+                                         .variant = "sum",
+                                         .dtype = "F64",
+                                         .shape = {2, 0},
+                                         .digest = "00",
+                                         .file = "tensors/a",
+                                         .key = "w"}));
   ASSERT_TRUE(writer->append(Mark{.at_ns = 9, .name = "ran out"}));
   ASSERT_TRUE(writer->append(Note{.at_ns = 10, .text = "line\nbreak"}));
   ASSERT_TRUE(writer->close());
@@ -109,14 +134,16 @@ TEST(HistoryJournal, EveryLostLineIsSeen) {
       text += i == lost ? "" : line + "\n";
     const auto run = read_journal(text);
     EXPECT_FALSE(run.journal_complete) << lost;
-    EXPECT_THAT(run.missing, ElementsAre(HasSubstr(lost == 3 ? "no closing record" : "1 records are missing")));
+    EXPECT_THAT(run.missing,
+                ElementsAre(HasSubstr(lost == 3 ? "no closing record" : "1 records are missing")));
   }
 }
 
 TEST(HistoryJournal, GarbageIsCountedAndSkipped) {
   std::string text = three_notes();
   text.insert(text.find('\n') + 1,
-              "garbage\n[]\n{\"n\":\"x\"}\n{\"n\":2,\"e\":\"unheard\",\"t\":1}\n{\"n\":2,\"e\":\"mark\",\"t\":1,\"name\":7}\n");
+              "garbage\n[]\n{\"n\":\"x\"}\n{\"n\":2,\"e\":\"unheard\",\"t\":1}\n{\"n\":2,\"e\":"
+              "\"mark\",\"t\":1,\"name\":7}\n");
   const auto run = read_journal(text);
   EXPECT_EQ(run.notes.size(), 1U);  // Number 2 was used up by the garbage that claimed it.
   EXPECT_EQ(run.marks.size(), 1U);

@@ -8,7 +8,8 @@ namespace {
 
 using testing::ElementsAre;
 
-Process rank_on(const std::string& boot, std::vector<std::pair<std::uint64_t, std::uint64_t>> issued_completed) {
+Process rank_on(const std::string& boot,
+                std::vector<std::pair<std::uint64_t, std::uint64_t>> issued_completed) {
   Process process;
   process.boot_id = boot;
   process.groups.push_back({.name = "dp", .size = 2});
@@ -26,8 +27,8 @@ Process rank_on(const std::string& boot, std::vector<std::pair<std::uint64_t, st
 std::vector<std::string> order_of(const Run& run) {
   std::vector<std::string> order;
   merge(run, [&](const MergedEvent& event) {
-    order.push_back(std::string(1, "irc"[static_cast<int>(event.kind)]) + std::to_string(event.process) + "#" +
-                    std::to_string(event.collective));
+    order.push_back(std::string(1, "irc"[static_cast<int>(event.kind)]) +
+                    std::to_string(event.process) + "#" + std::to_string(event.collective));
     return true;
   });
   return order;
@@ -42,7 +43,8 @@ TEST(HistoryMerge, OneHostIsOrderedByTime) {
 TEST(HistoryMerge, AcrossHostsOnlyMatchesOrder) {
   lockstep::Run run;  // The second host's clock is far ahead.
   run.processes = {rank_on("a", {{10, 50}, {60, 70}}), rank_on("b", {{9000, 9010}, {9020, 9030}})};
-  EXPECT_THAT(order_of(run), ElementsAre("i0#0", "i1#0", "c1#0", "i1#1", "c0#0", "i0#1", "c0#1", "c1#1"));
+  EXPECT_THAT(order_of(run),
+              ElementsAre("i0#0", "i1#0", "c1#0", "i1#1", "c0#0", "i0#1", "c0#1", "c1#1"));
 }
 
 TEST(HistoryMerge, ContradictionsLoseNothing) {

@@ -48,10 +48,15 @@ TEST(RunDirectory, ARunComesBack) {
                                 .parameters = {{"w", 6}}}));
   auto journal = JournalWriter::create(made->journal());
   ASSERT_TRUE(journal);
-  ASSERT_TRUE(write_tensors(made->tensors() + "/a", {make_tensor("x", "F32", {2}, std::vector<double>{1, 2})}));
+  ASSERT_TRUE(write_tensors(made->tensors() + "/a",
+                            {make_tensor("x", "F32", {2}, std::vector<double>{1, 2})}));
   const auto file = TensorFile::open(made->tensors() + "/a");
-  Observation seen{.name = "grad/x", .dtype = "F32", .shape = {2}, .digest = file->entries()[0].digest,
-                   .file = "tensors/a", .key = "x"};
+  Observation seen{.name = "grad/x",
+                   .dtype = "F32",
+                   .shape = {2},
+                   .digest = file->entries()[0].digest,
+                   .file = "tensors/a",
+                   .key = "x"};
   ASSERT_TRUE(journal->append(seen));
   ASSERT_TRUE(journal->close());
   record_one(made->live());
@@ -89,7 +94,7 @@ TEST(RunDirectory, ARunComesBack) {
 }
 
 TEST(RunDirectory, LiveFilesLieInTmpfsAndAreFoundThereAfterACrash) {
-  struct stat status{};
+  struct stat status {};
   if (::stat("/dev/shm", &status) != 0)
     GTEST_SKIP() << "needs /dev/shm";
   const TempDir place;
@@ -127,12 +132,14 @@ TEST(RunDirectory, CasesKeepTheirIds) {
   const TempDir place;
   const auto suite = RunDirectory::create(without_shm(place / "run"));
   ASSERT_TRUE(suite);
-  const std::vector<std::string> ids{"../../x y", "a//b", "buffer-broadcast/ddp/w3/float64/broadcast=on", "plain"};
+  const std::vector<std::string> ids{"../../x y", "a//b",
+                                     "buffer-broadcast/ddp/w3/float64/broadcast=on", "plain"};
   for (const std::string& id : ids) {
     const auto one = suite->create_case(id);
     ASSERT_TRUE(one) << one.error().what;
     EXPECT_EQ(one->path(), case_path(suite->path(), id));
-    EXPECT_EQ(fs::path(one->path()).lexically_normal().string().rfind(suite->path() + "/cases/", 0), 0U);
+    EXPECT_EQ(fs::path(one->path()).lexically_normal().string().rfind(suite->path() + "/cases/", 0),
+              0U);
     ASSERT_TRUE(one->write_plan({}));
     EXPECT_TRUE(open_run(one->path()));
   }
@@ -173,7 +180,8 @@ TEST(RunDirectory, WhatIsNoRunSaysSo) {
   const auto run = open_run(place.path());
   ASSERT_TRUE(run);
   EXPECT_FALSE(run->journal_complete);
-  EXPECT_THAT(run->missing, ElementsAre(HasSubstr("a.lsh is not a history file"), HasSubstr("no journal")));
+  EXPECT_THAT(run->missing,
+              ElementsAre(HasSubstr("a.lsh is not a history file"), HasSubstr("no journal")));
 }
 
 }  // namespace

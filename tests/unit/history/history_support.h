@@ -1,4 +1,5 @@
-// Helpers of the history tests: a directory that goes away, a writer that is closed, a file read back.
+// Helpers of the history tests: a directory that goes away, a writer that is closed, a file read
+// back.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,7 +34,8 @@ class TempDir {
   std::string path_;
 };
 
-inline std::unique_ptr<Writer> open_writer(const TempDir& place, std::uint64_t file_bytes = WriterFile::kFileBytesMin) {
+inline std::unique_ptr<Writer> open_writer(const TempDir& place,
+                                           std::uint64_t file_bytes = WriterFile::kFileBytesMin) {
   WriterOptions options;
   options.directory = place.path().c_str();
   options.file_bytes = file_bytes;
@@ -48,7 +50,8 @@ inline std::unique_ptr<Writer> open_writer(const TempDir& place, std::uint64_t f
 inline std::uint64_t ring_slots(const Writer& writer) {
   FileHeader header{};
   auto source = FileSource::open(writer.path());
-  EXPECT_TRUE(source && (*source)->read(0, std::as_writable_bytes(std::span(&header, 1))) == sizeof header);
+  EXPECT_TRUE(source &&
+              (*source)->read(0, std::as_writable_bytes(std::span(&header, 1))) == sizeof header);
   return header.reserved_slots;
 }
 

@@ -1,4 +1,5 @@
-// Tensor files: every element type, NaN and infinities included, comes back; what is cut or lies is refused.
+// Tensor files: every element type, NaN and infinities included, comes back; what is cut or lies is
+// refused.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -61,13 +62,15 @@ TEST(TensorFile, EveryTypeComesBack) {
   }
   EXPECT_THAT(file->read(*file->find("BOOL"))->values, ElementsAre(0, 1));
   EXPECT_THAT(file->read(*file->find("scalar"))->values, ElementsAre(7));
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(place.path()), {}), 1);  // No temporary left.
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(place.path()), {}),
+            1);  // No temporary left.
 }
 
 TEST(TensorFile, HalvesRoundToNearestEvenAndSubnormalsStay) {
   const auto round_trip = [](const char* dtype, double value) {
     const TempDir place;
-    EXPECT_TRUE(write_tensors(place / "t", {make_tensor("x", dtype, {1}, std::vector<double>{value})}));
+    EXPECT_TRUE(
+        write_tensors(place / "t", {make_tensor("x", dtype, {1}, std::vector<double>{value})}));
     auto file = TensorFile::open(place / "t");
     return file->read(file->entries().at(0))->values.at(0);
   };
@@ -85,7 +88,8 @@ TEST(TensorFile, HalvesRoundToNearestEvenAndSubnormalsStay) {
 TEST(TensorFile, EqualBytesHaveEqualDigestsAndOthersNot) {
   const double values[] = {1, 2};
   EXPECT_EQ(digest_of({}), "cbf29ce484222325");
-  EXPECT_NE(digest_of(std::as_bytes(std::span(values, 1))), digest_of(std::as_bytes(std::span(values, 2))));
+  EXPECT_NE(digest_of(std::as_bytes(std::span(values, 1))),
+            digest_of(std::as_bytes(std::span(values, 2))));
 }
 
 TEST(TensorFile, WhatDoesNotFitIsRefusedWithItsReason) {
@@ -99,17 +103,24 @@ TEST(TensorFile, WhatDoesNotFitIsRefusedWithItsReason) {
       {file_with("nonsense", ""), "not a JSON object"},
       {file_with(one, "123"), "does not lie where"},
       {file_with(one, "12345"), "belong to no tensor"},
-      {file_with(R"({"a":{"dtype":"F33","shape":[1],"data_offsets":[0,4]}})", "1234"), "unknown type F33"},
-      {file_with(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", "1234"), "does not lie where"},
+      {file_with(R"({"a":{"dtype":"F33","shape":[1],"data_offsets":[0,4]}})", "1234"),
+       "unknown type F33"},
+      {file_with(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", "1234"),
+       "does not lie where"},
       {file_with(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", "1234"), "lacks"},
-      {file_with(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", "1234"), "does not lie where"},
-      {file_with(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,4]}})", "1234"),
+      {file_with(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", "1234"),
+       "does not lie where"},
+      {file_with(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,4]}})",
+                 "1234"),
        "does not lie where"},
       {file_with(R"({"a":{"dtype":"F32","shape":[1]}})", "1234"), "lacks"},
       {file_with(R"({"a":7})", ""), "lacks"},
-      {file_with(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})", "12"), "hole or an overlap"},
-      {file_with(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
-                 "123"), "hole or an overlap"},
+      {file_with(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})", "12"),
+       "hole or an overlap"},
+      {file_with(
+           R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
+           "123"),
+       "hole or an overlap"},
   };
   for (const auto& [text, what] : cases) {
     const auto file = open_text(text);
@@ -125,9 +136,11 @@ TEST(TensorFile, MetadataIsSkipped) {
 
 TEST(TensorFile, WritingReportsWhatIsWrong) {
   const TempDir place;
-  const std::vector<TensorData> twice{make_tensor("x", "U8", {0}, {}), make_tensor("x", "U8", {0}, {})};
+  const std::vector<TensorData> twice{make_tensor("x", "U8", {0}, {}),
+                                      make_tensor("x", "U8", {0}, {})};
   EXPECT_THAT(write_tensors(place / "t", twice).error().what, HasSubstr("used twice"));
-  EXPECT_EQ(write_tensors(place / "none/t", std::vector<TensorData>{}).error().kind, Error::Kind::kIo);
+  EXPECT_EQ(write_tensors(place / "none/t", std::vector<TensorData>{}).error().kind,
+            Error::Kind::kIo);
   EXPECT_EQ(TensorFile::open(place / "t").error().kind, Error::Kind::kIo);
 }
 

@@ -1,5 +1,5 @@
-// What a writer records is what a reader gives back: every field, several threads, ring overflow, and the
-// counts that go on when records are lost.
+// What a writer records is what a reader gives back: every field, several threads, ring overflow,
+// and the counts that go on when records are lost.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <sys/resource.h>
@@ -54,7 +54,8 @@ TEST(HistoryWriter, EveryFieldComesBack) {
   EXPECT_NE(process.pid_namespace, 0U);
   EXPECT_NE(process.start_ticks, 0U);
   EXPECT_EQ(std::filesystem::path(writer->path()).filename().string(),
-            process.host + "-" + std::to_string(getpid()) + "-" + std::to_string(process.start_ticks) + "-0.lsh");
+            process.host + "-" + std::to_string(getpid()) + "-" +
+                std::to_string(process.start_ticks) + "-0.lsh");
 
   ASSERT_EQ(process.groups.size(), 1U);
   const Group& group = process.groups[0];
@@ -273,7 +274,8 @@ TEST(HistoryWriter, TooManyIncompleteRecordsAreSaid) {
   const ProcessFile file = read_back(writer->path());
   ASSERT_EQ(file.missing.size(), 1U);
   EXPECT_EQ(file.process.dropped, kMany - ring_slots(*writer) - 256);
-  EXPECT_THAT(file.missing[0], HasSubstr(std::to_string(file.process.dropped) + " incomplete old records found no room"));
+  EXPECT_THAT(file.missing[0], HasSubstr(std::to_string(file.process.dropped) +
+                                         " incomplete old records found no room"));
   EXPECT_TRUE(file.process.vouches(0));
 }
 
@@ -325,7 +327,8 @@ TEST(HistoryWriter, GroupsSitesAndChannelsBeyondTheirRoomAreCounted) {
   writer->close();
   const ProcessFile file = read_back(writer->path());
   EXPECT_THAT(file.missing,
-              ElementsAre(HasSubstr("names or call sites found no room"), HasSubstr("1 groups found no room"),
+              ElementsAre(HasSubstr("names or call sites found no room"),
+                          HasSubstr("1 groups found no room"),
                           HasSubstr("point-to-point operations have no sequence number")));
   EXPECT_EQ(file.process.groups.size(), 512U);
 }
@@ -341,8 +344,8 @@ TEST(HistoryFormat, SignaturesLeaveOutWhatMayDiffer) {
   const auto of = [](Op op, std::uint64_t in, std::uint64_t out) {
     return signature(op, DType::kFloat32, ReduceOp::kSum, 0, in, out);
   };
-  EXPECT_EQ(of(Op::kAllGather, 3, 10), of(Op::kAllGather, 4, 10));          // uneven
-  EXPECT_EQ(of(Op::kScatter, 12, 3), of(Op::kScatter, 0, 3));               // list on the root only
+  EXPECT_EQ(of(Op::kAllGather, 3, 10), of(Op::kAllGather, 4, 10));  // uneven
+  EXPECT_EQ(of(Op::kScatter, 12, 3), of(Op::kScatter, 0, 3));       // list on the root only
   EXPECT_EQ(of(Op::kAllToAllSingle, 3, 10), of(Op::kAllToAllSingle, 5, 6));  // pairwise
   EXPECT_NE(of(Op::kAllReduce, 3, 3), of(Op::kAllReduce, 4, 4));
   EXPECT_NE(of(Op::kAllReduce, 3, 3), of(Op::kBroadcast, 3, 3));
