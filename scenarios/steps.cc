@@ -228,7 +228,7 @@ Result<Training> begin(Conversation& talk, const std::string& model) {
                 {"timeout_s", 0},
                 {"rendezvous", (talk.paths().scratch / rendezvous).string()}};
   };
-  const auto hello = Json{{"message", "hello"}, {"protocol", protocol::kVersion}};
+  Json hello{{"message", "hello"}, {"protocol", protocol::kVersion}};
   const auto introduced = talk.ask_ranks([&](Rank) { return hello; });
   if (!introduced)
     return introduced.error();

@@ -31,7 +31,7 @@ HostJob::Impl::Impl(Supervisor& supervisor, HostJobOptions options)
       options_(std::move(options)),
       prober_(options_, supervisor.stack_sampler()) {}
 
-Result<void> HostJob::Impl::start(std::vector<HostSpec> specs) {
+Result<void> HostJob::Impl::start(const std::vector<HostSpec>& specs) {
   std::error_code error;
   std::filesystem::create_directories(options_.logs_directory, error);
   if (error) {
@@ -244,9 +244,9 @@ HostJob::~HostJob() {
 }
 
 Result<std::unique_ptr<HostJob>> HostJob::start(Supervisor& supervisor, HostJobOptions options,
-                                                std::vector<HostSpec> specs) {
+                                                const std::vector<HostSpec>& specs) {
   auto impl = std::make_unique<Impl>(supervisor, std::move(options));
-  const Result<void> started = impl->start(std::move(specs));
+  const Result<void> started = impl->start(specs);
   // Its destructor ends what was started before something failed.
   std::unique_ptr<HostJob> job(new HostJob(std::move(impl)));
   if (!started)

@@ -90,7 +90,7 @@ class HostJob {
  public:
   /// Starts all hosts. On an error those already started have been ended.
   static Result<std::unique_ptr<HostJob>> start(Supervisor& supervisor, HostJobOptions options,
-                                                std::vector<HostSpec> specs);
+                                                const std::vector<HostSpec>& specs);
   ~HostJob();  // ends what still lives
   HostJob(const HostJob&) = delete;
   HostJob& operator=(const HostJob&) = delete;

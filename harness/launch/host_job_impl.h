@@ -22,7 +22,7 @@ class HostJob::Impl {
 
   Impl(Supervisor& supervisor, HostJobOptions options);
 
-  Result<void> start(std::vector<HostSpec> specs);
+  Result<void> start(const std::vector<HostSpec>& specs);
   Result<void> send(std::size_t host, std::string_view line);
   Event wait(Clock::time_point deadline);
   EndReport end(const std::string& reason, How how);
