@@ -2,8 +2,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 
 #include "checkers/judge.h"
 #include "scenarios/suite.h"
@@ -11,23 +9,10 @@
 namespace lockstep {
 namespace {
 
-// The line of the source that a finding names carries "SITE: marker". Read from the source itself,
-// so that no line number is kept anywhere.
-bool line_has_marker(const SiteRef& site, const std::string& marker) {
-  std::ifstream file(std::filesystem::path(LOCKSTEP_SOURCE_DIR) /
-                     site.file);  // An absolute path stays as it is.
-  std::string line;
-  for (std::int32_t number = 1; std::getline(file, line); ++number) {
-    if (number == site.line)
-      return line.find("SITE: " + marker) != std::string::npos;
-  }
-  return false;
-}
-
-bool names_site(const Finding& finding, const std::string& marker) {
-  return marker.empty() ||
-         std::any_of(finding.sites.begin(), finding.sites.end(),
-                     [&](const SiteRef& site) { return line_has_marker(site, marker); });
+bool names_site(const Finding& finding, const std::string& expected) {
+  return std::any_of(finding.sites.begin(), finding.sites.end(), [&](const SiteRef& site) {
+    return fmt::format("{}:{}", site.file, site.line) == expected;
+  });
 }
 
 RankSet expected_culprits(const Case& cell) {
@@ -54,7 +39,6 @@ MutantResult judge_mutant(const Case& cell, const std::vector<Finding>& findings
   result.got = codes_of(findings);
   if (!findings.empty())
     result.culprits = findings.front().culprits;
-  const std::string marker(cell.mutant->site);
   if (findings.size() != 1 || findings.front().code != result.expected) {
     why_not = fmt::format(
         "expected {}, got {}", result.expected,
@@ -62,8 +46,11 @@ MutantResult judge_mutant(const Case& cell, const std::vector<Finding>& findings
   } else if (result.culprits != result.expected_culprits) {
     why_not = fmt::format("expected culprits {}, got {}", result.expected_culprits.to_string(),
                           result.culprits.to_string());
-  } else if (!names_site(findings.front(), marker)) {
-    why_not = fmt::format("no site of the finding is the line marked SITE: {}", marker);
+  } else if (!cell.mutant->site.empty() && !names_site(findings.front(), cell.expected_site)) {
+    why_not = fmt::format("no site of the finding is {} (SITE: {})",
+                          cell.expected_site.empty() ? "the marked line, whose source is not here"
+                                                     : cell.expected_site,
+                          cell.mutant->site);
   } else {
     result.caught = true;
   }
@@ -146,7 +133,8 @@ Result<Case> case_of(const Plan& plan) {
             .options = plan.options,
             .expected_marks = plan.expected_marks,
             .required_checks = plan.required_checks,
-            .required = plan.required};
+            .required = plan.required,
+            .expected_site = plan.expected_site};
   if (!plan.mutant.empty()) {
     cell.mutant = mutants::find(plan.mutant);
     if (cell.mutant == nullptr)

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 
 #include "checkers/deadlock.h"
 #include "harness/base/check.h"
@@ -23,6 +25,28 @@ launch::WarmOptions warm(const std::string& program, const std::string& log) {
   return options;
 }
 
+// "file:line" of the comment "SITE: marker", found in the sources themselves: no line number is
+// kept anywhere. Named as debug information names it, relative to the root. Empty if the sources
+// are not here.
+std::string marked_line(const std::string& marker) {
+  namespace fs = std::filesystem;
+  const std::string comment = "// SITE: " + marker;
+  std::error_code failed;
+  for (const char* folder : {"fixtures/mutants", "fixtures/implementations"}) {
+    for (const auto& entry :
+         fs::directory_iterator(fs::path(LOCKSTEP_SOURCE_DIR) / folder, failed)) {
+      std::ifstream file(entry.path());
+      std::string text;
+      for (std::int32_t line = 1; std::getline(file, text); ++line) {
+        if (text.size() > comment.size() &&
+            text.compare(text.size() - comment.size(), comment.size(), comment) == 0)
+          return fmt::format("{}/{}:{}", folder, entry.path().filename().string(), line);
+      }
+    }
+  }
+  return "";
+}
+
 Plan plan_of(const Case& cell, const std::string& run_id) {
   Plan plan;
   plan.id = run_id;
@@ -41,6 +65,8 @@ Plan plan_of(const Case& cell, const std::string& run_id) {
   plan.expected_marks = cell.expected_marks;
   plan.required_checks = cell.required_checks;
   plan.required = cell.required;
+  if (cell.mutant != nullptr && !cell.mutant->site.empty())
+    plan.expected_site = marked_line(std::string(cell.mutant->site));
   plan.versions["lockstep"] = kVersion;
   return plan;
 }
@@ -163,7 +189,9 @@ Result<CaseReport> CaseRunner::run(const Case& cell) {
   Result<Run> closed = close_and_open(*directory);
   if (!closed)
     return closed.error();
-  CaseReport report = judge_case(cell, *closed);
+  Case judged = cell;
+  judged.expected_site = plan.expected_site;
+  CaseReport report = judge_case(judged, *closed);
   versions_ = plan.versions;
   report.run_directory = directory->path();
   report.wall_s = static_cast<double>(now_ns() - begun_ns) / 1e9;

@@ -30,7 +30,8 @@ struct Case {
   std::vector<std::string> expected_marks{};   ///< What must really have happened.
   std::vector<std::string> required_checks{};  ///< Checkers that must decide.
   bool required{true};                         ///< Undecided counts for the exit status.
-  const mutants::Mutant* mutant{};             ///< Null for the implementation itself.
+  std::string expected_site{};  ///< "file:line" that a mutant\'s finding must name; empty: none.
+  const mutants::Mutant* mutant{};  ///< Null for the implementation itself.
 
   [[nodiscard]] std::string option(const std::string& name,
                                    const std::string& otherwise = "") const {

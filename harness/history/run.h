@@ -231,7 +231,8 @@ struct Plan {
   std::string case_id{};
   std::vector<std::string> expected_marks{};
   std::vector<std::string> required_checks{};  ///< Checkers that must decide.
-  bool required{true};  ///< Whether an undecided case counts for the exit status.
+  std::string expected_site{};  ///< Of a mutant: "file:line" that its finding must name.
+  bool required{true};          ///< Whether an undecided case counts for the exit status.
   std::map<std::string, std::string> versions{};
   /// Per parameter in registration order: name and numel; what the model has, so that "outside
   /// every bucket" is countable.

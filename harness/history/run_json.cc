@@ -55,6 +55,7 @@ std::string plan_to_json(const Plan& plan, std::uint64_t monotonic_ns, std::uint
                      {"expected_marks", plan.expected_marks},
                      {"required_checks", plan.required_checks},
                      {"required", plan.required},
+                     {"expected_site", plan.expected_site},
                      {"versions", plan.versions},
                      {"parameters", parameters},
                      {"monotonic_ns", monotonic_ns},
@@ -86,6 +87,7 @@ Result<Plan> plan_from_json(const std::string& text, const std::string& path) {
   get_strings(fields, "expected_marks", plan.expected_marks);
   get_strings(fields, "required_checks", plan.required_checks);
   fields.get("required", plan.required);
+  fields.get("expected_site", plan.expected_site);
   fields.each("parameters", [&](const Json& item) {
     if (item.is_array() && item.size() == 2 && item[0].is_string() && item[1].is_number_integer())
       plan.parameters.emplace_back(item[0].get<std::string>(), item[1].get<std::int64_t>());
