@@ -3,7 +3,8 @@
 
 Pieces: 20 repetitions of the whole suite, the second half of them with every core loaded by something else, and 50
 draws of rank, step and bucket for all mutants. Resumable: what is done is kept in a file, and a call goes on where
-the last one stopped. Prints `N of M done` after each piece.
+the last one stopped. Prints `N of M done` after each piece. Each run is also judged again by `check`, its report
+deleted first: it must say the same.
 """
 
 import argparse
@@ -38,7 +39,20 @@ def run_suite(program: str, *arguments: str) -> dict:
                               cwd=scratch, capture_output=True, stdin=subprocess.DEVNULL)
         if done.returncode not in (0, 1, 2):
             raise SystemExit(f"lockstep ended with {done.returncode}: {done.stderr.decode()}")
-        return json.loads(done.stdout)
+        report = json.loads(done.stdout)
+        for name in ("report.json", "report.txt"):
+            (run / name).unlink()
+        again = subprocess.run([program, "check", str(run), "--format", "json"], cwd=scratch, capture_output=True,
+                               stdin=subprocess.DEVNULL)
+        report["judged_alike"] = without_times(json.loads(again.stdout or b"{}")) == without_times(report)
+        return report
+
+
+def without_times(value):
+    """Durations out of a report: all that may differ when it is judged again."""
+    if isinstance(value, dict):
+        return {k: without_times(v) for k, v in value.items() if k not in ("wall_s", "judged_alike")}
+    return [without_times(v) for v in value] if isinstance(value, list) else value
 
 
 def judge(report: dict) -> dict:
@@ -48,6 +62,7 @@ def judge(report: dict) -> dict:
         "false_alarms": [f"{f['case']}: {f['headline']}" for f in report["findings"]],
         "missed": [f"{c['id']}: {c['reason']}" for c in cases if c["mutants"] and c["verdict"] != "pass"],
         "undecided": [f"{c['id']}: {c['reason']}" for c in cases if not c["mutants"] and c["verdict"] == "undecided"],
+        "judged_otherwise": [] if report["judged_alike"] else ["check says something else of the same run"],
         "wall_s": report["wall_s"],
         "cases": len(cases),
     }
@@ -80,10 +95,10 @@ def main() -> int:
         if time.monotonic() - begun > options.minutes * 60:
             break
     totals = {key: sum(len(done[p[0]][key]) for p in todo if p[0] in done)
-              for key in ("false_alarms", "missed", "undecided")}
+              for key in ("false_alarms", "missed", "undecided", "judged_otherwise")}
     print(f"false alarms {totals['false_alarms']}, mutants missed {totals['missed']}, "
-          f"undecided {totals['undecided']}, in {sum(p[0] in done for p in todo)} of {len(todo)} pieces")
-    return 1 if totals["false_alarms"] or totals["missed"] else 0
+          f"undecided {totals['undecided']}, judged otherwise by check {totals['judged_otherwise']}, in {sum(p[0] in done for p in todo)} of {len(todo)} pieces")
+    return 1 if totals["false_alarms"] or totals["missed"] or totals["judged_otherwise"] else 0
 
 
 if __name__ == "__main__":
