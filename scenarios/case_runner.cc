@@ -12,7 +12,6 @@
 #include "harness/base/version.h"
 #include "harness/history/follower.h"
 #include "harness/history/journal.h"
-#include "harness/symbols/resolver.h"
 #include "scenarios/conversation.h"
 
 namespace lockstep {
@@ -105,13 +104,12 @@ Result<void> not_started(history::JournalWriter& journal, const Error& why) {
 
 // Resolves the call sites while the programs are as they were, so that `check` says the same lines
 // later.
-Result<Run> close_and_open(history::RunDirectory& directory) {
+Result<Run> close_and_open(history::RunDirectory& directory, symbols::Resolver& resolver) {
   if (auto closed = directory.close(); !closed)
     return closed.error();
   Result<Run> run = history::open_run(directory.path());
   if (!run)
     return run;
-  symbols::Resolver resolver;
   std::vector<Frame> resolved;
   for (Frame* frame : history::frames_of(*run)) {
     resolver.resolve(*frame);
@@ -186,7 +184,7 @@ Result<CaseReport> CaseRunner::run(const Case& cell) {
     return talked.error();
   if (auto written = directory->write_plan(plan); !written)  // With what the hosts declared.
     return written.error();
-  Result<Run> closed = close_and_open(*directory);
+  Result<Run> closed = close_and_open(*directory, resolver_);
   if (!closed)
     return closed.error();
   Case judged = cell;

@@ -9,6 +9,7 @@
 #include "harness/launch/host_job.h"
 #include "harness/launch/supervisor.h"
 #include "harness/launch/warm_parent.h"
+#include "harness/symbols/resolver.h"
 #include "scenarios/suite.h"
 
 namespace lockstep {
@@ -32,6 +33,7 @@ class CaseRunner {
   history::RunDirectory& suite_;
   launch::WarmParent ranks_;
   launch::WarmParent reference_;
+  symbols::Resolver resolver_;  // Kept: opening a library's symbols costs more than a case.
   std::map<std::string, std::string> versions_;
 };
 
