@@ -59,8 +59,7 @@ class Job:
     """A suite that runs, and who is who in it."""
 
     def __init__(self, test: ProgramTest, *arguments: str) -> None:
-        self.shm_before = set(os.listdir("/dev/shm"))
-        self.tmp_before = set(os.listdir("/tmp"))
+        self.directory = test.directory
         self.process = subprocess.Popen(
             [PROGRAM, *SLOW, "--run-dir", "run", *arguments], cwd=test.directory, env=environment(),
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True,
@@ -91,6 +90,11 @@ class Job:
     def members(self) -> list[int]:
         return [p for p in pids() if alive(p) and (p in (self.guard, self.supervisor) or job_of(p) == self.marker)]
 
+    def left_in_shared_places(self) -> list[str]:
+        """Only this run's: others may be on the machine."""
+        run_id = json.loads((self.directory / "run" / "run.json").read_text())["id"]
+        return [name for place in ("/dev/shm", "/tmp") for name in os.listdir(place) if run_id in name]
+
     def end(self) -> tuple[int, str, str]:
         out, err = self.process.communicate(timeout=DEADLINE_S)
         return self.process.returncode, out.decode(), err.decode()
@@ -106,8 +110,7 @@ class Job:
 class Ending(ProgramTest):
     def assert_nothing_left(self, job: Job) -> None:
         wait_until(lambda: not job.members(), GONE_S, f"all gone, left: {job.members()}")
-        self.assertEqual(set(os.listdir("/dev/shm")) - job.shm_before, set())
-        self.assertEqual(set(os.listdir("/tmp")) - job.tmp_before, set())
+        self.assertEqual(job.left_in_shared_places(), [])
         run = self.directory / "run"
         self.assertEqual(list(run.rglob("*.tmp*")) + list(run.rglob("scratch")), [])
 
@@ -118,7 +121,7 @@ class Ending(ProgramTest):
         self.assertEqual(status, 2, err)
         self.assertIn("SIGKILL", err)
         wait_until(lambda: not job.members(), GONE_S, "all gone")
-        self.assertEqual(set(os.listdir("/dev/shm")) - job.shm_before, set())
+        self.assertEqual(job.left_in_shared_places(), [])
 
     def test_guard_killed(self) -> None:
         job = Job(self)
@@ -178,7 +181,7 @@ class Ending(ProgramTest):
         status, out, err = job.end()
         self.assertEqual(status, 130, out + err)
         wait_until(lambda: not job.members(), GONE_S, "all gone")
-        self.assertEqual(set(os.listdir("/dev/shm")) - job.shm_before, set())
+        self.assertEqual(job.left_in_shared_places(), [])
 
 
 def can_mount() -> bool:
