@@ -110,11 +110,10 @@ Result<Run> close_and_open(history::RunDirectory& directory, symbols::Resolver& 
   Result<Run> run = history::open_run(directory.path());
   if (!run)
     return run;
+  resolver.resolve(*run);
   std::vector<Frame> resolved;
-  for (Frame* frame : history::frames_of(*run)) {
-    resolver.resolve(*frame);
+  for (const Frame* frame : history::frames_of(*run))
     resolved.push_back(*frame);
-  }
   if (auto written = history::write_symbols(directory.path(), resolved); !written)
     return written.error();
   return run;

@@ -159,13 +159,10 @@ Result<void> Conversation::wait_for(const std::vector<std::size_t>& hosts) {
         break;
       }
       case launch::Event::Kind::kStop:
-        stopped_ = "deadlock";
         return ended_early(event.text);
       case launch::Event::Kind::kInterrupted:
-        stopped_ = "interrupted: " + event.text;
-        return Error{Error::Kind::kInterrupted, stopped_, ""};
+        return Error{Error::Kind::kInterrupted, "interrupted: " + event.text, ""};
       case launch::Event::Kind::kDeadline:
-        stopped_ = "deadline";
         return Error{
             Error::Kind::kTimeout,
             lost() ? fmt::format("a rank was lost and others did not answer within {} s of it",
@@ -273,10 +270,6 @@ Result<void> Conversation::mark(const std::string& name) {
   return journal_.append(Mark{.at_ns = now_ns(), .name = name});
 }
 
-Result<void> Conversation::note(const std::string& text) {
-  return journal_.append(Note{.at_ns = now_ns(), .text = text});
-}
-
 Result<void> Conversation::bye() {
   std::vector<std::size_t> asked;
   for (std::size_t host = 0; host < job_.hosts().size(); ++host) {
@@ -297,12 +290,8 @@ Result<void> Conversation::bye() {
   while (alive()) {
     const launch::Event event = job_.wait(deadline);
     if (event.kind == launch::Event::Kind::kDeadline ||
-        event.kind == launch::Event::Kind::kInterrupted ||
-        event.kind == launch::Event::Kind::kStop) {
-      stopped_ = event.kind == launch::Event::Kind::kInterrupted ? "interrupted: " + event.text
-                                                                 : "not home";
+        event.kind == launch::Event::Kind::kInterrupted || event.kind == launch::Event::Kind::kStop)
       return ended_early("a host did not exit after bye");
-    }
     if (event.kind == launch::Event::Kind::kLine)
       take_line(event.host, event.text);
   }

@@ -62,14 +62,9 @@ class Conversation {
   /// What has been observed so far; for marks, which say what really happened.
   [[nodiscard]] const std::vector<Observation>& observations() const { return observations_; }
   Result<void> mark(const std::string& name);
-  Result<void> note(const std::string& text);
 
   /// Says bye to every host and waits for all to end by themselves within the grace time.
   Result<void> bye();
-
-  /// Why it stopped, when the launcher said so: "deadlock", "interrupted: SIGINT", "deadline".
-  /// Empty otherwise.
-  [[nodiscard]] const std::string& stopped() const { return stopped_; }
 
  private:
   struct Pending {
@@ -94,7 +89,6 @@ class Conversation {
   std::map<std::size_t, Pending> pending_;  ///< By host.
   std::vector<Observation> observations_;
   std::uint64_t last_id_{};
-  std::string stopped_;
 };
 
 }  // namespace lockstep
