@@ -9,7 +9,7 @@ SOURCES = (".h", ".cc")
 # Layers that are files beside others. The writer is compiled with the user's torch, into the user's process.
 FILES = {
     "history_writer": re.compile(r"harness/history/(format|vocabulary|writer\w*)\.h$"),
-    "mutant_table": re.compile(r"fixtures/mutants/table\.(h|cc)$"),
+    "mutant_table": re.compile(r"fixtures/mutants/(mutant|table\w*)\.h$"),
 }
 STANDARD_ONLY = tuple(FILES)
 SYSTEM = ("sys/", "linux/", "asm/")

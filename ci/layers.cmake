@@ -10,13 +10,13 @@ set(LOCKSTEP_LAYER_protocol base)
 set(LOCKSTEP_LAYER_symbols base history)
 set(LOCKSTEP_LAYER_report base history verdict)
 set(LOCKSTEP_LAYER_checkers base history verdict)
-set(LOCKSTEP_LAYER_mutant_table "")  # fixtures/mutants/table.h: the mutants as data, standard library only
+set(LOCKSTEP_LAYER_mutant_table "")  # fixtures/mutants/mutant.h, table*.h: the mutants as data, standard library only
 set(LOCKSTEP_LAYER_scenarios base history verdict protocol launch checkers symbols mutant_table)
 set(LOCKSTEP_LAYER_tap history_writer)
 set(LOCKSTEP_LAYER_history_writer "")
 set(LOCKSTEP_LAYER_implementations "")
 set(LOCKSTEP_LAYER_mutants implementations mutant_table)
-set(LOCKSTEP_LAYER_rank_host base protocol history implementations mutants tap)
+set(LOCKSTEP_LAYER_rank_host base protocol history implementations mutants mutant_table tap)
 set(LOCKSTEP_LAYER_cli base history verdict os launch protocol symbols report checkers scenarios)
 
 # Layers that may see LibTorch. Everything else is refused it.

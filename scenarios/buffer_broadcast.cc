@@ -140,7 +140,7 @@ Result<void> BufferBroadcast::converse(Conversation& talk, const Case& cell) con
   if (cell.option("forwards") == "2") {
     if (auto done = two_forwards(talk, *training); !done)
       return done;
-    return finish(talk);
+    return talk.bye();
   }
   for (const StepPlan& plan : steps_of(cell, training->shape)) {
     if (plan.grad && plan.sync) {
@@ -152,7 +152,7 @@ Result<void> BufferBroadcast::converse(Conversation& talk, const Case& cell) con
     if (auto marked = mark_what_happened(talk, plan); !marked)
       return marked;
   }
-  return finish(talk);
+  return talk.bye();
 }
 
 }  // namespace lockstep

@@ -15,6 +15,12 @@ bool names_site(const Finding& finding, const std::string& expected) {
   });
 }
 
+bool names_tensor(const Finding& finding, std::string_view expected) {
+  if (expected.empty() || expected == "*")
+    return expected.empty() || !finding.names.empty();
+  return std::find(finding.names.begin(), finding.names.end(), expected) != finding.names.end();
+}
+
 RankSet expected_culprits(const Case& cell) {
   if (cell.mutant->culprits == mutants::Culprits::kNone)
     return {};
@@ -28,7 +34,8 @@ std::vector<std::string> codes_of(const std::vector<Finding>& findings) {
   return codes;
 }
 
-// A mutant is caught by exactly one finding: its code, its culprits, its line. One more is a false
+// A mutant is caught by exactly one finding: its code, its culprits, its line, its
+// tensor. One more is a false
 // alarm.
 MutantResult judge_mutant(const Case& cell, const std::vector<Finding>& findings,
                           std::string& why_not) {
@@ -51,6 +58,11 @@ MutantResult judge_mutant(const Case& cell, const std::vector<Finding>& findings
                           cell.expected_site.empty() ? "the marked line, whose source is not here"
                                                      : cell.expected_site,
                           cell.mutant->site);
+  } else if (!names_tensor(findings.front(), cell.mutant->tensor)) {
+    why_not = fmt::format("expected tensor {}, got {}", cell.mutant->tensor,
+                          findings.front().names.empty()
+                              ? "none"
+                              : fmt::format("{}", fmt::join(findings.front().names, ", ")));
   } else {
     result.caught = true;
   }

@@ -85,12 +85,12 @@ Result<void> GradientEquivalence::converse(Conversation& talk, const Case& cell)
     if (refused) {
       if (auto marked = talk.mark("refused"); !marked)
         return marked;
-      return finish(talk);
+      return talk.bye();
     }
   }
   if (auto marked = talk.mark("buckets-reduced"); !marked)
     return marked;
-  return finish(talk);
+  return talk.bye();
 }
 
 }  // namespace lockstep

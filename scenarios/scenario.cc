@@ -33,25 +33,25 @@ std::string case_id(const Case& cell) {
 
 std::vector<Case> mutant_cases(const Scenario& scenario, std::uint64_t seed) {
   std::vector<Case> cases;
-  for (const mutants::Mutant& mutant : mutants::kTable) {
-    if (mutant.scenario != scenario.name())
+  for (const mutants::Mutant* mutant : mutants::all()) {
+    if (mutant->scenario != scenario.name())
       continue;
-    Case cell{.scenario = std::string(mutant.scenario),
-              .implementation = "mutant/" + std::string(mutant.name),
-              .world_size = mutant.world_size};
+    Case cell{.scenario = std::string(mutant->scenario),
+              .implementation = "mutant/" + std::string(mutant->name),
+              .world_size = mutant->world_size};
     cell.seed = seed;
-    cell.mutant = &mutant;
-    for (const mutants::Option& option : mutant.options) {
+    cell.mutant = mutant;
+    for (const mutants::Option& option : mutant->options) {
       if (!option.name.empty())
         cell.options.emplace(option.name, option.value);
     }
-    Draw draw(mix_seed({seed, std::hash<std::string_view>{}(mutant.name)}));
-    const auto world = static_cast<std::int64_t>(mutant.world_size);
-    if (mutant.draws_rank)
+    Draw draw(mix_seed({seed, std::hash<std::string_view>{}(mutant->name)}));
+    const auto world = static_cast<std::int64_t>(mutant->world_size);
+    if (mutant->draws_rank)
       cell.options["rank"] = std::to_string(draw.integer(0, world - 1));
-    if (mutant.draws_step)
+    if (mutant->draws_step)
       cell.options["step"] = std::to_string(draw.integer(0, 1));
-    if (mutant.draws_bucket)
+    if (mutant->draws_bucket)
       cell.options["bucket"] = std::to_string(draw.integer(0, 3));
     cell.id = case_id(cell);
     cases.push_back(std::move(cell));

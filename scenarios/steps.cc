@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "harness/history/tensor_file.h"
+#include "scenarios/reference_plan.h"
 
 namespace lockstep {
 namespace {
@@ -102,96 +102,6 @@ Result<void> write_batch(const Conversation& talk, const Training& training, con
       batch_path(talk, plan, rank, micro).string(),
       {history::make_tensor("x", dtype, with_rows(training.shape.x), batch.x),
        history::make_tensor("y", dtype, with_rows(training.shape.y), batch.y)});
-}
-
-// One variant of the weighted sum: the weight of a row of rank r, and the order of its rows.
-struct Weighing {
-  std::string variant{};
-  std::vector<double> weight{};  ///< By rank, of each of its rows.
-  std::string dtype{"float64"};
-  std::optional<Rank> only_for{};
-  std::uint64_t permutation{};  ///< Non-zero: rows in an order drawn from it.
-  bool widen{true};             ///< Parameters of a narrower type are computed with as `dtype`.
-};
-
-Json row_order(std::int64_t rows, std::uint64_t permutation) {
-  std::vector<std::int64_t> order(static_cast<std::size_t>(rows));
-  std::iota(order.begin(), order.end(), 0);
-  Draw draw(permutation);
-  for (std::size_t i = order.size(); i > 1; --i)
-    std::swap(order[i - 1],
-              order[static_cast<std::size_t>(draw.integer(0, static_cast<std::int64_t>(i) - 1))]);
-  return order;
-}
-
-Json forwards_of(const Conversation& talk, const Training& training, const StepPlan& plan,
-                 const Weighing& how) {
-  Json forwards = Json::array();
-  const bool from_rank0 =
-      training.contract.count("buffers") && training.contract.at("buffers") == "rank0";
-  for (std::int64_t forward = 0; forward < plan.forwards; ++forward) {
-    for (const Rank rank : RankSet::all(talk.world_size())) {
-      const auto r = static_cast<std::size_t>(rank.value);
-      const std::size_t buffers = from_rank0 && !plan.buffers_unsynced ? 0 : r;
-      for (std::int64_t micro = 0; micro < plan.micro_batches; ++micro) {
-        Json one{{"batch", batch_path(talk, plan, rank, micro).string()},
-                 {"rows", how.permutation ? row_order(plan.rows[r], how.permutation + r) : Json()},
-                 {"weights", {how.weight[r]}},
-                 {"buffers", training.state[buffers].string()}};
-        // A later forward begins with the buffers that an earlier one left: rank 0's, or the rank's
-        // own.
-        if (forward > 0)
-          one["buffers_after"] =
-              (forward - 1) * talk.world_size() + static_cast<std::int64_t>(buffers);
-        forwards.push_back(std::move(one));
-      }
-    }
-  }
-  return forwards;
-}
-
-std::vector<Weighing> weighings(const Conversation& talk, const StepPlan& plan) {
-  const auto world = static_cast<double>(talk.world_size());
-  std::vector<double> right;
-  double total_rows = 0;
-  for (const std::int64_t rows : plan.rows) {
-    right.push_back((plan.loss == "sum" ? 1.0 : 1.0 / static_cast<double>(rows)) / world);
-    total_rows += static_cast<double>(rows);
-  }
-  const auto scaled = [&](double factor) {
-    std::vector<double> weights = right;
-    for (double& weight : weights)
-      weight *= factor;
-    return weights;
-  };
-  std::vector<Weighing> all{
-      {.variant = "", .weight = right},
-      {.variant = "sum", .weight = scaled(world)},
-      {.variant = "divisor_w_minus_1", .weight = scaled(world / (world - 1))}};
-  Weighing dropped{.variant = "dropped_rank", .weight = right};
-  dropped.weight.back() = 0.0;
-  all.push_back(dropped);
-  if (plan.loss == "mean" && std::adjacent_find(plan.rows.begin(), plan.rows.end(),
-                                                std::not_equal_to<>()) != plan.rows.end())
-    all.push_back({.variant = "global_sample_mean",
-                   .weight = std::vector<double>(plan.rows.size(), 1.0 / total_rows)});
-  for (std::size_t r = 0; r < plan.rows.size(); ++r) {
-    Weighing local{.variant = "local",
-                   .weight = std::vector<double>(plan.rows.size(), 0.0),
-                   .only_for = Rank{static_cast<std::int32_t>(r)}};
-    local.weight[r] = right[r] * world;
-    all.push_back(local);
-  }
-  // What is narrower than float64 is compared with runs of its own type, too.
-  if (talk.cell().dtype != "float64" || talk.cell().option("model") == "mixed") {
-    for (std::uint64_t p = 0; p < 4; ++p)
-      all.push_back({.variant = fmt::format("x1/{}", p),
-                     .weight = right,
-                     .dtype = talk.cell().dtype,
-                     .permutation = p * 1000,
-                     .widen = false});
-  }
-  return all;
 }
 
 Json step_request(const Conversation& talk, const StepPlan& plan, Rank rank, std::int64_t micro,
@@ -296,14 +206,18 @@ Result<void> reference_step(Conversation& talk, const Training& training, const 
       !loaded)
     return loaded.error();
   int number = 0;
-  for (const Weighing& how : weighings(talk, plan)) {
+  const auto batch_file = [&](Rank rank, std::int64_t micro) {
+    return batch_path(talk, plan, rank, micro).string();
+  };
+  for (const Weighing& how : weighings(talk.cell(), training, plan)) {
     const fs::path out = talk.tensor_path(fmt::format("s{}-reference{}", plan.step, number++));
-    auto answer = talk.ask_reference({{"message", "reference"},
-                                      {"out", out.string()},
-                                      {"dtype", how.dtype},
-                                      {"widen", how.widen},
-                                      {"train", true},
-                                      {"forwards", forwards_of(talk, training, plan, how)}});
+    auto answer = talk.ask_reference(
+        {{"message", "reference"},
+         {"out", out.string()},
+         {"dtype", how.dtype},
+         {"widen", how.widen},
+         {"train", true},
+         {"forwards", forwards_of(talk.cell(), training, plan, how, batch_file)}});
     if (!answer)
       return answer.error();
     if (auto seen = talk.observe(out, {.role = Role::kReference,
@@ -349,7 +263,5 @@ Result<void> train_step(Conversation& talk, Training& training, const StepPlan& 
   }
   return observe_state(talk, training, plan.step, "after_backward", {"params", "grads", "buffers"});
 }
-
-Result<void> finish(Conversation& talk) { return talk.bye(); }
 
 }  // namespace lockstep

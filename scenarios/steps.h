@@ -50,7 +50,4 @@ Result<void> train_step(Conversation& talk, Training& training, const StepPlan& 
 /// moves the state on.
 Result<void> reference_step(Conversation& talk, const Training& training, const StepPlan& plan);
 
-/// bye to all. A case ends with it.
-Result<void> finish(Conversation& talk);
-
 }  // namespace lockstep

@@ -20,8 +20,9 @@ int list_cases(const std::vector<Case>& cases) {
 }
 
 int list_mutants() {
-  for (const mutants::Mutant& mutant : mutants::kTable)
-    fmt::print("{:<28} {}  {:<22} {}\n", mutant.name, mutant.code, mutant.scenario, mutant.about);
+  for (const mutants::Mutant* mutant : mutants::all())
+    fmt::print("{:<32} {}  {:<14} {:<22} {}\n", mutant->name, mutant->code, mutant->of,
+               mutant->scenario, mutant->about);
   return 0;
 }
 

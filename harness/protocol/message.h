@@ -11,44 +11,39 @@
 // unsupported: the host does not have it. refused: the implementation raised the error that its
 // contract declares for this input (nothing is wrong). failed: an exception that nobody declared.
 //
-// message     request fields                                          answer fields
-// hello       protocol: 1                                             name, version, language,
-// torch, backends[],
-//                                                                     implementations[], models[]
-// init        rank, world, backend, device, dtype, seed, rendezvous   -
-//             (path of a file in a fresh directory), timeout_s
-// model       name, file (parameter values, or null: from the seed,   parameters[], buffers[]:
-// {name, numel, shape,
-//             different on every rank)                                dtype, tied_to|null,
-//             contiguous, requires_grad},
-//                                                                     x[], y[] (shape of one row)
-// wrap        implementation, options{}                               contract{gradient, buffers,
-// uneven}, buckets[][]
-//                                                                     (parameter names, where
-//                                                                     known)
-// step        step, batch (file: "x", "y"), out (file), sync, grad,   - (out holds "loss" [1],
-// "output",
-//             train, backward, zero_grad, optimize, loss: mean|sum, "forward_entry/K/buffer/NAME"
-//             and forwards (1, or 2 before the one backward) "after_forward/K/buffer/NAME", forward
-//             K = 0, 1)
-// state       which[] of params grads buffers optimizer; out (file)   - ("param/NAME", "grad/NAME"
-// (absent when none),
-//                                                                       "buffer/NAME",
-//                                                                       "optimizer/NAME/KEY")
-// eval        batch, out                                              - ("output")
-// fault       kind: raise|exit|kill|sleep, at: now|forward|backward,  - (then, or at the next such
-// moment, it happens)
-//             status, seconds
-// bye         -                                                       - (then exits 0 within the
-// grace time) reference   out, dtype, forwards[{batch, rows|null, weights[] (one  - (gradients
-// "grad/NAME" of
-//             per row, or one for all), buffers (file|null),            sum over rows of weight x
-//             row loss, "loss", buffers_after (a K: instead, as forward K left them)}],
-//             "after_forward/K/buffer/NAME", "output/K") train
+// Each message below: fields of the request -> fields of the answer, or names in the file `out`.
+//
+// hello      protocol: 1
+//            -> name, version, language, torch, backends[], implementations[], models[]
+// init       rank, world, backend, device, dtype, seed, timeout_s, rendezvous (path of a file in a
+//            fresh directory)
+// model      name, file (parameter values, or null: from the seed, different on every rank)
+//            -> parameters[], buffers[]: {name, numel, shape, dtype, tied_to|null, contiguous,
+//               requires_grad}; x[], y[]: shape of one row
+// wrap       implementation, options{}
+//            -> contract{word: value}, buckets[][] (parameter names, where known)
+// step       step, batch (file: "x", "y"), out, sync, grad, train, backward, zero_grad, optimize,
+//            loss: mean|sum, forwards (1, or 2 before the one backward)
+//            -> "loss" [1], "output", and for forward K = 0, 1: "forward_entry/K/buffer/NAME",
+//               "after_forward/K/buffer/NAME"
+// state      which[] of params grads buffers optimizer, out
+//            -> "param/NAME", "grad/NAME" (absent when none), "buffer/NAME", "optimizer/NAME/KEY"
+// eval       batch, out
+//            -> "output"
+// fault      kind: raise|exit|kill|sleep, at: now|forward|backward, status, seconds
+//            then, or at the next such moment, it happens
+// bye        then exits 0 within the grace time
+//
+// Of the reference host alone:
+//
+// reference  out, dtype, widen, train, forwards[{parts[{batch, rows|null, weights[] (one per row,
+//            or one for all)}], buffers (file|null), buffers_after (a K: as forward K left them)}]
+//            -> "grad/NAME" of the sum over rows of weight x row loss, "loss", and for forward K
+//               "output/K", "after_forward/K/buffer/NAME". A forward's parts are evaluated in one
+//               call, one after the other, so batch statistics are those of all its rows.
 //
 // Contract words: gradient = mean_of_rank_means | global_sample_mean | sum; buffers = rank0 | local
-// | synchronised; uneven = join | drop | pad | refuse. A forward's rows are evaluated in one call,
-// so batch statistics are theirs.
+// | synchronised; uneven = join | drop | pad | refuse; statistics = global.
 #pragma once
 
 #include <cstdint>

@@ -281,14 +281,17 @@ TEST_F(HostTest, TheReferenceSumsWeightedRowsOfForwards) {
   ASSERT_EQ(host.ask(init(0, 1)).outcome, Outcome::kOk);
   ASSERT_EQ(host.ask({{"message", "model"}, {"name", "ema"}}).outcome, Outcome::kOk);
   const std::string batch = (directory_ / "batch").string();
-  const auto answer = host.ask(
-      {{"message", "reference"},
-       {"out", (directory_ / "out").string()},
-       {"dtype", "float64"},
-       {"train", true},
-       {"forwards",
-        {{{"batch", batch}, {"rows", {0, 2}}, {"weights", {1.0, 3.0}}},
-         {{"batch", batch}, {"rows", nullptr}, {"weights", {2.0}}, {"buffers_after", 0}}}}});
+  const auto answer =
+      host.ask({{"message", "reference"},
+                {"out", (directory_ / "out").string()},
+                {"dtype", "float64"},
+                {"train", true},
+                {"forwards",
+                 {{{"parts", {{{"batch", batch}, {"rows", {0, 2}}, {"weights", {1.0, 3.0}}}}}},
+                  {{"parts",
+                    {{{"batch", batch}, {"rows", {1}}, {"weights", {2.0}}},
+                     {{"batch", batch}, {"rows", {0, 2}}, {"weights", {2.0}}}}},
+                   {"buffers_after", 0}}}}});
   ASSERT_EQ(answer.outcome, Outcome::kOk) << answer.text;
   auto out = history::TensorFile::open((directory_ / "out").string());
   ASSERT_TRUE(out);

@@ -1,14 +1,17 @@
 // The mutants do what the table says of them, and the table and the classes are the same list.
 
-#include "fixtures/mutants/mutants.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 #include <sstream>
 
+#include "fixtures/mutants/table.h"
+#include "fixtures/rank_host/implementations.h"
 #include "tests/torch/ranks.h"
 
 namespace lockstep::test {
@@ -42,8 +45,8 @@ struct Pair {
 // "a's gradient, b's gradient, buffer at entry, a's value" of one step with the mutant.
 std::string one_step(RankContext& context, const std::string& name) {
   Pair pair(context.rank);
-  const auto mutant = mutants::make_mutant(name, pair.module(), context.group, {}, {.rank = 1});
-  require(mutant != nullptr, "a mutant called " + name);
+  const auto mutant =
+      host::make_implementation("mutant/" + name, {pair.module(), context.group, {{"rank", 1}}});
   pair.buffer.fill_(context.rank);  // As a training forward would, after construction.
   mutant->begin_step(0);
   mutant->forward(at::full({1}, context.rank + 1.0, at::kDouble)).backward();
@@ -73,26 +76,34 @@ TEST(Mutants, ChangeWhatTheirNameSays) {
 }
 
 TEST(Mutants, EveryRowOfTheTableCanBeMadeAndNothingElse) {
-  for (const Mutant& mutant : mutants::kTable) {
+  const std::vector<std::string> served = host::implementation_names();
+  for (const Mutant* mutant : mutants::all()) {
+    EXPECT_EQ(mutants::find(mutant->name), mutant) << "the name occurs twice: " << mutant->name;
+    const std::string name = "mutant/" + std::string(mutant->name);
+    if (std::find(served.begin(), served.end(), name) == served.end())
+      continue;  // Not a wrapper.
     run_ranks(1, [&](RankContext& context) -> std::string {
       Pair pair(0);
-      require(mutants::make_mutant(mutant.name, pair.module(), context.group, {}, {.rank = 7}) !=
-                  nullptr,
-              std::string(mutant.name) + " can be made");
-      require(
-          mutants::make_mutant("no_such_mutant", pair.module(), context.group, {}, {}) == nullptr,
-          "an unknown name gives nothing");
+      host::make_implementation(name, {pair.module(), context.group, {{"rank", 7}}});
+      bool thrown = false;
+      try {
+        host::make_implementation("mutant/no_such",
+                                  {pair.module(), context.group, host::Json::object()});
+      } catch (const host::Unsupported&) {
+        thrown = true;
+      }
+      require(thrown, "an unknown name is refused");
       return "";
     });
-    EXPECT_EQ(mutants::find(mutant.name), &mutant) << "the name occurs twice: " << mutant.name;
   }
 }
 
 TEST(Mutants, EverySiteStandsOnExactlyOneLine) {
   std::map<std::string, int> markers;
-  for (const char* name : {"mutants.cc", "reductions.cc"}) {
-    std::ifstream source(std::string(LOCKSTEP_SOURCE_DIR) + "/fixtures/mutants/" + name);
-    ASSERT_TRUE(source) << name;
+  for (const auto& entry : std::filesystem::directory_iterator(std::string(LOCKSTEP_SOURCE_DIR) +
+                                                               "/fixtures/mutants")) {
+    std::ifstream source(entry.path());
+    ASSERT_TRUE(source) << entry.path();
     for (std::string line; std::getline(source, line);) {
       const auto at = line.find("// SITE: ");
       if (at != std::string::npos)
@@ -100,9 +111,9 @@ TEST(Mutants, EverySiteStandsOnExactlyOneLine) {
     }
   }
   std::map<std::string, int> wanted;
-  for (const Mutant& mutant : mutants::kTable) {
-    if (!mutant.site.empty())
-      wanted[std::string(mutant.site)] = 1;
+  for (const Mutant* mutant : mutants::all()) {
+    if (!mutant->site.empty())
+      wanted[std::string(mutant->site)] = 1;
   }
   EXPECT_EQ(markers, wanted);
 }

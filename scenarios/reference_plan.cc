@@ -1,0 +1,159 @@
+#include "scenarios/reference_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "scenarios/batches.h"
+
+namespace lockstep {
+namespace {
+
+using protocol::Json;
+
+bool declares(const Training& training, const char* what, const char* value) {
+  const auto at = training.contract.find(what);
+  return at != training.contract.end() && at->second == value;
+}
+
+// Indices of a shard's rows in its rank's batch; null for all of them in their order.
+Json rows_of(const Shard& shard, const StepPlan& plan, std::uint64_t permutation) {
+  if (permutation == 0 && shard.rows == plan.rows[static_cast<std::size_t>(shard.rank.value)])
+    return nullptr;
+  std::vector<std::int64_t> order(static_cast<std::size_t>(shard.rows));
+  std::iota(order.begin(), order.end(), shard.first);
+  if (permutation == 0)
+    return order;
+  Draw draw(permutation);
+  for (std::size_t i = order.size(); i > 1; --i)
+    std::swap(order[i - 1],
+              order[static_cast<std::size_t>(draw.integer(0, static_cast<std::int64_t>(i) - 1))]);
+  return order;
+}
+
+// Of each row of each shard, as the contract weighs it.
+std::vector<double> right_weights(const Training& training, const StepPlan& plan,
+                                  const std::vector<Shard>& shards) {
+  double total_rows = 0;
+  for (const Shard& shard : shards)
+    total_rows += static_cast<double>(shard.rows);
+  const auto count = static_cast<double>(shards.size());
+  const bool of_means = !declares(training, "gradient", "global_sample_mean");
+  std::vector<double> weights;
+  for (const Shard& shard : shards) {
+    if (plan.loss == "sum")
+      weights.push_back(of_means ? 1.0 / count : 1.0);
+    else if (of_means)
+      weights.push_back(shard.rows == 0 ? 0.0 : 1.0 / static_cast<double>(shard.rows) / count);
+    else
+      weights.push_back(1.0 / total_rows);
+  }
+  return weights;
+}
+
+std::vector<double> scaled(std::vector<double> weights, double factor) {
+  for (double& weight : weights)
+    weight *= factor;
+  return weights;
+}
+
+bool equal_rows(const std::vector<Shard>& shards) {
+  return std::all_of(shards.begin(), shards.end(),
+                     [&](const Shard& shard) { return shard.rows == shards.front().rows; });
+}
+
+}  // namespace
+
+std::vector<Shard> shards_of(const Case& cell, const StepPlan& plan) {
+  std::vector<Shard> shards;
+  const std::int64_t replicas = std::stoll(cell.option("replicas", "0"));
+  if (replicas == 0) {
+    for (std::size_t r = 0; r < plan.rows.size(); ++r)
+      shards.push_back({Rank{static_cast<std::int32_t>(r)}, 0, plan.rows[r]});
+    return shards;
+  }
+  const std::int64_t rows = plan.rows.front();
+  const std::int64_t chunk = (rows + replicas - 1) / replicas;
+  for (std::int64_t first = 0; first < rows; first += chunk)
+    shards.push_back({Rank{0}, first, std::min(chunk, rows - first)});
+  return shards;
+}
+
+std::vector<Weighing> weighings(const Case& cell, const Training& training, const StepPlan& plan) {
+  const std::vector<Shard> shards = shards_of(cell, plan);
+  const auto count = static_cast<double>(shards.size());
+  const std::vector<double> right = right_weights(training, plan, shards);
+  const bool of_means = !declares(training, "gradient", "global_sample_mean");
+  std::vector<Weighing> all{{.variant = "", .weight = right}};
+  const auto add = [&](const char* variant, std::vector<double> weights) {
+    all.push_back({.variant = variant, .weight = std::move(weights)});
+  };
+  add("sum", scaled(right, count));
+  if (count > 1) {
+    add("divisor_w_minus_1", scaled(right, count / (count - 1)));
+    std::vector<double> dropped = right;
+    dropped.back() = 0.0;
+    add("dropped_rank", dropped);
+  }
+  if (plan.loss == "mean" && !equal_rows(shards)) {
+    Training other = training;  // The mean that was not declared.
+    other.contract["gradient"] = of_means ? "global_sample_mean" : "mean_of_rank_means";
+    add(of_means ? "global_sample_mean" : "mean_of_rank_means", right_weights(other, plan, shards));
+  }
+  for (std::size_t s = 0; s < shards.size() && cell.world_size > 1; ++s) {
+    Weighing local{.variant = "local",
+                   .weight = std::vector<double>(shards.size(), 0.0),
+                   .only_for = shards[s].rank};
+    local.weight[s] = right[s] * count;
+    all.push_back(local);
+  }
+  // What is narrower than float64 is compared with runs of its own type, too.
+  if (cell.dtype != "float64" || training.model == "mixed") {
+    for (std::uint64_t p = 0; p < 4; ++p)
+      all.push_back({.variant = fmt::format("x1/{}", p),
+                     .weight = right,
+                     .dtype = cell.dtype,
+                     .permutation = p * 1000,
+                     .widen = false});
+  }
+  return all;
+}
+
+Json forwards_of(const Case& cell, const Training& training, const StepPlan& plan,
+                 const Weighing& how,
+                 const std::function<std::string(Rank rank, std::int64_t micro)>& batch_file) {
+  const std::vector<Shard> shards = shards_of(cell, plan);
+  const bool from_rank0 = declares(training, "buffers", "rank0") && !plan.buffers_unsynced;
+  const bool together = declares(training, "statistics", "global");
+  const auto part_of = [&](std::size_t s, std::int64_t micro) {
+    const Shard& shard = shards[s];
+    return Json{{"batch", batch_file(shard.rank, micro)},
+                {"rows", rows_of(shard, plan, how.permutation ? how.permutation + s : 0)},
+                {"weights", {how.weight[s]}}};
+  };
+  // Forwards of one round: one for each shard, or one for all that share their batch statistics.
+  const std::size_t in_round = together ? 1 : shards.size();
+  Json forwards = Json::array();
+  for (std::int64_t forward = 0; forward < plan.forwards; ++forward) {
+    for (std::size_t s = 0; s < in_round; ++s) {
+      const std::size_t source =
+          from_rank0 || together ? 0 : static_cast<std::size_t>(shards[s].rank.value);
+      for (std::int64_t micro = 0; micro < plan.micro_batches; ++micro) {
+        Json one{{"parts", Json::array()}, {"buffers", training.state[source].string()}};
+        for (std::size_t part = s; part < (together ? shards.size() : s + 1); ++part)
+          one["parts"].push_back(part_of(part, micro));
+        // A later forward begins with the buffers that an earlier one left.
+        if (forward > 0) {
+          const auto before = (forward - 1) * static_cast<std::int64_t>(in_round) +
+                              static_cast<std::int64_t>(source);
+          one["buffers_after"] = before * plan.micro_batches + micro;
+        }
+        forwards.push_back(std::move(one));
+      }
+    }
+  }
+  return forwards;
+}
+
+}  // namespace lockstep
