@@ -14,6 +14,7 @@
 #include "checkers/marks.h"
 #include "checkers/process_end.h"
 #include "checkers/replica_equality.h"
+#include "checkers/sampler_shards.h"
 
 namespace lockstep::checkers {
 namespace {
@@ -188,6 +189,7 @@ Checkers all_checkers() {
   checkers.push_back(std::make_unique<Deadlock>());
   checkers.push_back(std::make_unique<ReplicaEquality>());
   checkers.push_back(std::make_unique<GradientReference>());
+  checkers.push_back(std::make_unique<SamplerShards>());
   checkers.push_back(std::make_unique<Marks>());
   checkers.push_back(std::make_unique<HistoryComplete>());
   return checkers;

@@ -56,30 +56,77 @@ constexpr std::array kData{
         "a parameter added or unfrozen after wrapping\na parameter excluded by an ignore list\n"
         "a module called around its wrapper",
         "the parameter named: when was it registered, and did it require a gradient then"},
-    CatalogueEntry{"LS411", "shards-overlap", "shards overlap",
-                   "The same sample is given to more than one rank in an epoch.",
-                   "no distributed sampler\na permutation seeded by rank",
-                   "the samples and ranks named"},
+    CatalogueEntry{
+        "LS411", "shards-overlap", "shards overlap",
+        "The same sample is given to more than one rank in an epoch, more often than the sampler "
+        "declares.",
+        "no distributed sampler: every rank sees all data\na permutation seeded by rank or by "
+        "time\n"
+        "a sampler that inherits from a distributed one and does not divide by rank\n"
+        "two ranks that take one rank's share",
+        "the samples and ranks named, and how many there are\n"
+        "where the order is drawn, and from which seed"},
     CatalogueEntry{
         "LS412", "samples-missed", "samples are missed",
-        "Some samples are given to no rank in an epoch.",
-        "a permutation seeded by rank\nan off-by-one at a shard's end\nundeclared drop_last",
-        "the samples named"},
+        "Some samples are given to no rank in an epoch, or to none in any epoch, and the sampler "
+        "does not declare that it leaves them out.",
+        "a permutation seeded by rank\nan off-by-one at a shard's end, or at a bucket's boundary\n"
+        "a tail that is cut off before the order is shuffled\nundeclared drop_last",
+        "the samples named, and what they have in common"},
     CatalogueEntry{"LS413", "unequal-lengths", "shards have unequal lengths",
                    "Ranks get different numbers of samples or batches although the sampler "
-                   "promises equal ones.",
+                   "promises equal ones. In training the ranks with more will wait for the others.",
                    "a length that the world size does not divide\nbucketing before sharding",
                    "the lengths per rank"},
-    CatalogueEntry{"LS414", "not-reshuffled", "an epoch is not reshuffled",
-                   "Two epochs give the same order on every rank.", "set_epoch is never called",
-                   "the training loop's start"},
+    CatalogueEntry{
+        "LS414", "not-reshuffled", "an epoch is not reshuffled",
+        "An epoch gives ranks the order of an earlier one, although the sampler declares "
+        "to shuffle, and chance does not do that.",
+        "set_epoch is never called\na sampler that ignores it", "the training loop's start"},
     CatalogueEntry{"LS415", "padding-counted", "padding is counted as data",
-                   "Samples repeated to make shards equal enter a metric as if they were data.",
+                   "Samples are repeated to make shards equal, and the sampler declares that it "
+                   "repeats none: in a metric they count as if they were data.",
                    "evaluation with a sampler that pads", "the samples counted twice"},
     CatalogueEntry{"LS416", "wrong-length", "a declared length is wrong",
-                   "__len__ promises another number of batches than the iteration delivers.",
-                   "a batch sampler whose length ignores drop_last or bucketing",
+                   "The sampler's length promises another number of batches than it gives.",
+                   "a batch sampler whose length ignores drop_last or bucketing\n"
+                   "a length inherited from a class that gives something else",
                    "the promised and the delivered number"},
+    CatalogueEntry{"LS417", "list-changed", "a sampler changes its caller's list of boundaries",
+                   "After the sampler was made, the list of bucket boundaries that it was given is "
+                   "another. The next sampler made from that list has other buckets.",
+                   "empty buckets removed from the list itself, not from a copy",
+                   "the list before and after\nwhether other samplers are made from the same list"},
+    CatalogueEntry{"LS418", "step-mixes-buckets",
+                   "ranks have batches of different buckets at a step",
+                   "The sampler declares that at each step all ranks have batches of one bucket. "
+                   "They do not, so that ranks with short items wait for those with long ones.",
+                   "the order of batches shuffled from a seed that differs per rank\n"
+                   "buckets that give ranks different numbers of batches",
+                   "the step and the lengths named\nwhat the order of batches is drawn from"},
+    CatalogueEntry{"LS419", "batch-mixes-buckets", "a batch has items of more than one bucket",
+                   "The sampler declares that the items of a batch are of one bucket. A batch has "
+                   "items of lengths that are in different ones.",
+                   "batches cut from all buckets in a row, across the end of one\n"
+                   "a remainder filled up from another bucket",
+                   "the batch and the lengths named"},
+    CatalogueEntry{"LS420", "empty-epoch", "a sampler yields nothing",
+                   "No rank is given any sample in an epoch of a dataset that has samples to give. "
+                   "A training loop over it does nothing, and says nothing.",
+                   "an iterator that was used up, for instance to count its length\n"
+                   "every item outside the boundaries of the buckets\nfewer samples than a batch",
+                   "the promised length, and whether the first epoch is empty, too"},
+    CatalogueEntry{"LS421", "index-out-of-range", "a sampler gives an index outside the dataset",
+                   "An index is below zero or not below the dataset's length.",
+                   "padding of a dataset smaller than the world size that does not wrap around\n"
+                   "a length taken before the dataset was filtered",
+                   "the indices and ranks named, and the dataset's length"},
+    CatalogueEntry{"LS422", "sample-repeated", "a sample is given twice to one rank",
+                   "In one epoch the same rank is given a sample more than once, and the sampler "
+                   "does not declare it.",
+                   "an index repeated at the seam of two parts of a shard\n"
+                   "with another sample missed: one written over the other",
+                   "the samples and ranks named"},
     CatalogueEntry{
         "LS501", "gradient-wrong", "a gradient differs from the reference",
         "The gradient is not the one that a single process computes for the declared contract on "

@@ -1,0 +1,15 @@
+// LS411-LS422: what a sampler gives to all ranks together is what it declares: shares disjoint and
+// complete, equally long, as long as promised, shuffled anew, and batched by length where declared.
+#pragma once
+
+#include "harness/verdict/verdict.h"
+
+namespace lockstep::checkers {
+
+class SamplerShards : public Checker {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "sampler-shards"; }
+  [[nodiscard]] Verdict check(const Run& run) const override;
+};
+
+}  // namespace lockstep::checkers

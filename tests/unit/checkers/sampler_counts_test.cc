@@ -1,0 +1,178 @@
+// Goal: samples that are missed, repeated or invented, counts and lengths that are off, and orders
+// that repeat are each said by their own code. Method: as in sampler_shards_test.cc.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/checkers/sampled_run.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+// --- LS412 to LS416
+// -------------------------------------------------------------------------------------------------
+
+TEST(SamplerShards, MissedSamplesAreListed) {
+  Epochs epochs{{{0, 1, 2, 3}, {5, 6, 7, 8}}};
+  const Finding finding = only_finding(one_dataset(10, epochs));
+  EXPECT_EQ(finding.code, "LS412");
+  EXPECT_EQ(finding.headline, "2 of 10 samples are given to no rank in epoch 0: 4, 9");
+  EXPECT_TRUE(finding.culprits.empty());
+}
+
+TEST(SamplerShards, MoreIsDroppedThanDeclared) {
+  const Epochs epochs{{{0, 1, 2}, {3, 4, 5}, {6, 7, 8}}};
+  expect_pass(one_dataset(10, epochs, {{"remainder", "drop"}}));
+  EXPECT_EQ(only_finding(one_dataset(12, epochs, {{"remainder", "drop"}})).code, "LS412");
+}
+
+TEST(SamplerShards, ATailThatIsNeverSeenInAnyEpoch) {
+  constexpr std::int64_t kLength = 302;
+  Epochs epochs;
+  for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
+    epochs.emplace_back();
+    for (std::int32_t rank = 0; rank < 3; ++rank)
+      epochs.back().push_back(dealt(shuffled(300, epoch), 3, rank));
+  }
+  const Finding finding = only_finding(one_dataset(kLength, epochs, {{"remainder", "drop"}}));
+  EXPECT_EQ(finding.code, "LS412");
+  EXPECT_EQ(finding.headline, "2 of 302 samples are never given, in none of 3 epochs: 300, 301");
+  EXPECT_EQ(finding.cause,
+            "the tail of 302 mod 3 samples is cut off before the order is shuffled, so it is never "
+            "seen");
+  EXPECT_TRUE(finding.culprits.empty());
+  epochs[1][2][5] = 301;  // Once is enough.
+  expect_pass(one_dataset(kLength, epochs, {{"remainder", "drop"}}));
+}
+
+TEST(SamplerShards, TooFewEpochsToSayNever) {
+  const Epochs epochs{{{0, 1, 2}, {3, 4, 5}}, {{2, 0, 1}, {5, 4, 3}}, {{1, 0, 2}, {5, 3, 4}}};
+  expect_pass(one_dataset(7, epochs, {{"remainder", "drop"}}));
+}
+
+TEST(SamplerShards, OneBatchMoreOnOneRankConvictsIt) {
+  Epochs epochs = healthy_epochs(96, 3, 1);
+  const Numbers more(epochs[0][1].begin(), epochs[0][1].begin() + 4);
+  epochs[0][1].insert(epochs[0][1].end(), more.begin(), more.end());
+  const Finding finding = only_finding(one_dataset(96, epochs));
+  EXPECT_EQ(finding.code, "LS413");
+  EXPECT_EQ(finding.headline,
+            "ranks are given different numbers of batches in epoch 0 of 96 samples: 8, 9, 8 on "
+            "ranks 0 to 2");
+  EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
+  EXPECT_THAT(finding.also, Contains("LS422"));
+  // Two ranks are no majority.
+  epochs[0].pop_back();
+  EXPECT_TRUE(only_finding(one_dataset(96, epochs)).culprits.empty());
+}
+
+TEST(SamplerShards, OneBatchLessOnOneRankConvictsIt) {
+  Epochs epochs = healthy_epochs(96, 3, 1);
+  epochs[0][2].resize(28);
+  const Finding finding = only_finding(one_dataset(96, epochs));
+  EXPECT_EQ(finding.code, "LS413");
+  EXPECT_EQ(finding.culprits, RankSet{Rank{2}});
+  EXPECT_THAT(finding.also, Contains("LS412"));
+}
+
+// All ranks compute the same partition; the last one comes out longer.
+TEST(SamplerShards, AnUnevenPartitionConvictsNobody) {
+  const Finding finding = only_finding(
+      one_dataset(10, {{{0, 1, 2}, {3, 4, 5}, {6, 7, 8, 9}}}, {{"remainder", "drop"}}));
+  EXPECT_EQ(finding.code, "LS413");
+  EXPECT_TRUE(finding.culprits.empty());
+  EXPECT_THAT(finding.headline, HasSubstr("numbers of samples"));
+}
+
+TEST(SamplerShards, APartOfTheRanksRepeatsAnOrder) {
+  Epochs epochs = healthy_epochs(kMany, 3);
+  epochs[1][2] = epochs[0][2];
+  const Finding finding = only_finding(one_dataset(kMany, epochs));
+  EXPECT_EQ(finding.code, "LS414");
+  EXPECT_EQ(finding.culprits, RankSet{Rank{2}});
+  EXPECT_EQ(finding.step, 1);
+  EXPECT_THAT(finding.also, Contains("LS411"));
+}
+
+TEST(SamplerShards, NoRankReshuffles) {
+  Epochs epochs = healthy_epochs(kMany, 3);
+  epochs[2] = epochs[0];
+  const Finding finding = only_finding(one_dataset(kMany, epochs));
+  EXPECT_EQ(finding.code, "LS414");
+  EXPECT_EQ(finding.headline,
+            "epoch 2 of 100 samples has the order of epoch 0 again on every rank");
+  EXPECT_TRUE(finding.culprits.empty());
+  EXPECT_EQ(finding.affected, RankSet::all(3));
+}
+
+TEST(SamplerShards, PaddingIsCountedAsData) {
+  const Epochs epochs = healthy_epochs(10, 3, 1);
+  for (const char* remainder : {"keep", "drop"}) {
+    const Finding finding = only_finding(one_dataset(10, epochs, {{"remainder", remainder}}));
+    EXPECT_EQ(finding.code, "LS415");
+    EXPECT_THAT(finding.headline, HasSubstr("2 samples are given again to make shares equal"));
+    EXPECT_TRUE(finding.culprits.empty());
+  }
+  expect_pass(one_dataset(10, epochs));
+}
+
+TEST(SamplerShards, UntrueLength) {
+  lockstep::Run run = sampler_run(2);
+  see_dataset(run, 0, {.length = 8});
+  see_shard(run, 0, 0, Rank{0}, {.batches = {{0, 2, 4, 6}}, .promised = 2});
+  see_shard(run, 0, 0, Rank{1}, {.batches = {{1, 3, 5, 7}}, .promised = 2});
+  const Finding finding = only_finding(run);
+  EXPECT_EQ(finding.code, "LS416");
+  EXPECT_EQ(finding.headline,
+            "the sampler's length is untrue in epoch 0 of 8 samples: it promises 2 batches, and "
+            "gives 1 on ranks 0,1");
+  EXPECT_TRUE(finding.culprits.empty());
+}
+
+TEST(SamplerShards, AStreamWithoutEndThatEnds) {
+  lockstep::Run run = sampler_run(2, {{"length", "infinite"}});
+  see_dataset(run, 0, {.length = 6, .batches_max = 2});
+  see_shard(run, 0, 0, Rank{0}, {.batches = {{0, 2, 4, 1}}});
+  see_shard(run, 0, 0, Rank{1}, {.batches = {{1, 3, 5, 0}}});
+  EXPECT_EQ(only_finding(run).code, "LS416");
+}
+
+// --- LS420 to LS422
+// -------------------------------------------------------------------------------------------------
+
+TEST(SamplerShards, ASamplerThatYieldsNothingSaysSo) {
+  lockstep::Run run = sampler_run(2);
+  see_dataset(run, 0, {.length = 64});
+  see_shard(run, 0, 0, Rank{0}, {.batches = {}, .promised = 8});
+  see_shard(run, 0, 0, Rank{1}, {.batches = {}, .promised = 8});
+  const Finding finding = only_finding(run);
+  EXPECT_EQ(finding.code, "LS420");
+  EXPECT_EQ(finding.headline,
+            "the sampler yields nothing: epoch 0 of 64 samples is empty on all ranks");
+  EXPECT_THAT(finding.cause, HasSubstr("its length promises 8 batches"));
+  EXPECT_THAT(finding.also, Contains("LS416"));
+  EXPECT_TRUE(finding.culprits.empty());
+}
+
+TEST(SamplerShards, IndicesThatTheDatasetDoesNotHave) {
+  const Finding finding = only_finding(one_dataset(2, {{{0}, {1}, {2}, {3}, {-1}}}));
+  EXPECT_EQ(finding.code, "LS421");
+  EXPECT_THAT(finding.headline, HasSubstr("-1, 2, 3 on ranks 2-4"));
+  const Finding padding = only_finding(one_dataset(2, {{{0}, {1}, {2}}}));
+  EXPECT_THAT(padding.cause, HasSubstr("fewer samples than ranks (2 and 3)"));
+  EXPECT_TRUE(padding.culprits.empty());
+}
+
+TEST(SamplerShards, ASampleTwiceOnOneRank) {
+  Epochs epochs = healthy_epochs(kMany - 1, 3, 1);
+  epochs[0][1][7] = epochs[0][1][3];
+  const Finding finding = only_finding(one_dataset(kMany - 1, epochs));
+  EXPECT_EQ(finding.code, "LS422");
+  EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
+  EXPECT_THAT(finding.also, Contains("LS412"));
+}
+
+}  // namespace
+}  // namespace lockstep::testing
