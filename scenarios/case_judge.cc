@@ -21,12 +21,6 @@ bool names_tensor(const Finding& finding, std::string_view expected) {
   return std::find(finding.names.begin(), finding.names.end(), expected) != finding.names.end();
 }
 
-RankSet expected_culprits(const Case& cell) {
-  if (cell.mutant->culprits == mutants::Culprits::kNone)
-    return {};
-  return {Rank{std::stoi(cell.option("rank", "0"))}};
-}
-
 std::vector<std::string> codes_of(const std::vector<Finding>& findings) {
   std::vector<std::string> codes;
   for (const Finding& finding : findings)
@@ -34,39 +28,56 @@ std::vector<std::string> codes_of(const std::vector<Finding>& findings) {
   return codes;
 }
 
-// A mutant is caught by exactly one finding: its code, its culprits, its line, its
-// tensor. One more is a false
-// alarm.
-MutantResult judge_mutant(const Case& cell, const std::vector<Finding>& findings,
-                          std::string& why_not) {
+// What is expected is exactly one finding: its code, its culprits, its line, its tensor. One more
+// is a false alarm. Empty if that is what was found, else what is wrong with it.
+std::string not_as_expected(const Case& cell, const Expectation& expected,
+                            const std::vector<Finding>& findings) {
+  if (findings.size() != 1 || findings.front().code != expected.code) {
+    return fmt::format(
+        "expected {}, got {}", expected.code,
+        findings.empty() ? "nothing" : fmt::format("{}", fmt::join(codes_of(findings), ", ")));
+  }
+  const Finding& finding = findings.front();
+  if (finding.culprits != expected.culprits) {
+    return fmt::format("expected culprits {}, got {}", expected.culprits.to_string(),
+                       finding.culprits.to_string());
+  }
+  if (!expected.marker.empty() && !names_site(finding, cell.expected_site)) {
+    return fmt::format("no site of the finding is {} (SITE: {})",
+                       cell.expected_site.empty() ? "the marked line, whose source is not here"
+                                                  : cell.expected_site,
+                       expected.marker);
+  }
+  if (!names_tensor(finding, expected.tensor)) {
+    return fmt::format(
+        "expected tensor {}, got {}", expected.tensor,
+        finding.names.empty() ? "none" : fmt::format("{}", fmt::join(finding.names, ", ")));
+  }
+  return {};
+}
+
+MutantResult result_of(const Case& cell, const Expectation& expected,
+                       const std::vector<Finding>& findings, bool caught) {
   MutantResult result;
   result.name = std::string(cell.mutant->name);
-  result.expected = std::string(cell.mutant->code);
-  result.expected_culprits = expected_culprits(cell);
+  result.expected = expected.code;
+  result.expected_culprits = expected.culprits;
   result.got = codes_of(findings);
   if (!findings.empty())
     result.culprits = findings.front().culprits;
-  if (findings.size() != 1 || findings.front().code != result.expected) {
-    why_not = fmt::format(
-        "expected {}, got {}", result.expected,
-        result.got.empty() ? "nothing" : fmt::format("{}", fmt::join(result.got, ", ")));
-  } else if (result.culprits != result.expected_culprits) {
-    why_not = fmt::format("expected culprits {}, got {}", result.expected_culprits.to_string(),
-                          result.culprits.to_string());
-  } else if (!cell.mutant->site.empty() && !names_site(findings.front(), cell.expected_site)) {
-    why_not = fmt::format("no site of the finding is {} (SITE: {})",
-                          cell.expected_site.empty() ? "the marked line, whose source is not here"
-                                                     : cell.expected_site,
-                          cell.mutant->site);
-  } else if (!names_tensor(findings.front(), cell.mutant->tensor)) {
-    why_not = fmt::format("expected tensor {}, got {}", cell.mutant->tensor,
-                          findings.front().names.empty()
-                              ? "none"
-                              : fmt::format("{}", fmt::join(findings.front().names, ", ")));
-  } else {
-    result.caught = true;
-  }
+  result.caught = caught;
   return result;
+}
+
+// Hosts whose end nobody saw. Empty if there are none.
+std::string not_home(const Run& run) {
+  for (const ProcessStart& start : run.starts) {
+    const bool ended = std::any_of(run.ends.begin(), run.ends.end(),
+                                   [&](const ProcessEnd& end) { return end.pid == start.pid; });
+    if (!ended)
+      return fmt::format("the end of process {} is not on record", start.pid);
+  }
+  return {};
 }
 
 // Why the implementation's case cannot be called passed although nothing was found. Empty if it
@@ -97,6 +108,20 @@ std::string not_proven(const Case& cell, const Run& run, const std::vector<Verdi
 
 }  // namespace
 
+std::optional<Expectation> expectation_of(const Case& cell) {
+  const RankSet struck{Rank{std::stoi(cell.option("rank", "0"))}};
+  if (cell.mutant != nullptr) {
+    const bool names_one = cell.mutant->culprits == mutants::Culprits::kDrawnRank;
+    return Expectation{.code = std::string(cell.mutant->code),
+                       .culprits = names_one ? struck : RankSet{},
+                       .marker = std::string(cell.mutant->site),
+                       .tensor = std::string(cell.mutant->tensor)};
+  }
+  if (!cell.option("fault").empty())
+    return Expectation{.code = "LS101", .culprits = struck};
+  return std::nullopt;
+}
+
 CaseReport judge_case(const Case& cell, const Run& run) {
   CaseReport report;
   report.id = cell.id;
@@ -114,12 +139,22 @@ CaseReport judge_case(const Case& cell, const Run& run) {
   for (const Verdict& verdict : judged.verdicts)
     report.measures.insert(report.measures.end(), verdict.measures.begin(), verdict.measures.end());
   report.checks = std::move(judged.verdicts);
-  if (cell.mutant != nullptr) {
-    std::string why_not;
-    report.mutants = {judge_mutant(cell, judged.findings, why_not)};
-    report.outcome = why_not.empty() ? Outcome::kPass : Outcome::kUndecided;
-    if (!why_not.empty())
-      report.reason = fmt::format("mutant {} not caught: {}", cell.mutant->name, why_not);
+  if (const auto expected = expectation_of(cell)) {
+    std::string why_not = not_as_expected(cell, *expected, judged.findings);
+    if (cell.mutant != nullptr) {
+      report.mutants = {result_of(cell, *expected, judged.findings, why_not.empty())};
+      if (!why_not.empty())
+        why_not = fmt::format("mutant {} not caught: {}", cell.mutant->name, why_not);
+    } else if (why_not.empty()) {
+      why_not = not_home(run);
+    } else {
+      report.findings = std::move(judged.findings);
+    }
+    report.reason = why_not;
+    if (!report.findings.empty())
+      report.outcome = Outcome::kFail;
+    else
+      report.outcome = why_not.empty() ? Outcome::kPass : Outcome::kUndecided;
     return report;
   }
   report.findings = std::move(judged.findings);

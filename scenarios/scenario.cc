@@ -4,6 +4,7 @@
 
 #include "scenarios/batches.h"
 #include "scenarios/buffer_broadcast.h"
+#include "scenarios/clean_exit.h"
 #include "scenarios/gradient_equivalence.h"
 
 namespace lockstep {
@@ -13,6 +14,7 @@ const std::vector<std::unique_ptr<Scenario>>& all_scenarios() {
     std::vector<std::unique_ptr<Scenario>> all;
     all.push_back(std::make_unique<GradientEquivalence>());
     all.push_back(std::make_unique<BufferBroadcast>());
+    all.push_back(std::make_unique<CleanExit>());
     return all;
   }();
   return scenarios;

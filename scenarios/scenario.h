@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "fixtures/mutants/table.h"
 #include "harness/base/error.h"
+#include "harness/base/rank_set.h"
 
 namespace lockstep {
 
@@ -30,7 +32,7 @@ struct Case {
   std::vector<std::string> expected_marks{};   ///< What must really have happened.
   std::vector<std::string> required_checks{};  ///< Checkers that must decide.
   bool required{true};                         ///< Undecided counts for the exit status.
-  std::string expected_site{};  ///< "file:line" that a mutant\'s finding must name; empty: none.
+  std::string expected_site{};      ///< "file:line" that a mutant's finding must name; empty: none.
   const mutants::Mutant* mutant{};  ///< Null for the implementation itself.
 
   [[nodiscard]] std::string option(const std::string& name,
@@ -39,6 +41,17 @@ struct Case {
     return at == options.end() ? otherwise : at->second;
   }
 };
+
+/// What must be found in a case that is unhealthy on purpose: exactly this, and nothing else.
+struct Expectation {
+  std::string code{};
+  RankSet culprits{};
+  std::string marker{};  ///< Of the line that a site must name (Case::expected_site); empty: none.
+  std::string tensor{};  ///< That must be named; "*": any; empty: none.
+};
+
+/// Of a mutant, or of a fault that the case asks for; none for a healthy case.
+std::optional<Expectation> expectation_of(const Case& cell);
 
 class Scenario {
  public:

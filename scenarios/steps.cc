@@ -123,7 +123,8 @@ Json step_request(const Conversation& talk, const StepPlan& plan, Rank rank, std
 
 }  // namespace
 
-Result<Training> begin(Conversation& talk, const std::string& model) {
+Result<Training> begin(Conversation& talk, const std::string& model,
+                       const std::function<Result<void>()>& introduced) {
   const Case& cell = talk.cell();
   Training training;
   training.model = model;
@@ -139,10 +140,12 @@ Result<Training> begin(Conversation& talk, const std::string& model) {
                 {"rendezvous", (talk.paths().scratch / rendezvous).string()}};
   };
   Json hello{{"message", "hello"}, {"protocol", protocol::kVersion}};
-  const auto introduced = talk.ask_ranks([&](Rank) { return hello; });
-  if (!introduced)
-    return introduced.error();
-  talk.plan().versions["torch"] = introduced->front().fields.value("torch", "unknown");
+  const auto hosts = talk.ask_ranks([&](Rank) { return hello; });
+  if (!hosts)
+    return hosts.error();
+  if (auto done = introduced(); !done)
+    return done.error();
+  talk.plan().versions["torch"] = hosts->front().fields.value("torch", "unknown");
   talk.plan().versions["backend"] = "gloo";
   if (auto answers = talk.ask_ranks(
           [&](Rank rank) { return init(rank.value, cell.world_size, "rendezvous"); });

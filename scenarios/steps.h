@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -38,7 +39,10 @@ struct StepPlan {
 
 /// hello, init, model, wrap; observes phases "before" (each rank's own values) and "initial" (after
 /// wrapping).
-Result<Training> begin(Conversation& talk, const std::string& model);
+/// `introduced` is called between hello and init.
+Result<Training> begin(
+    Conversation& talk, const std::string& model,
+    const std::function<Result<void>()>& introduced = [] { return Result<void>{}; });
 
 /// One step on every rank: observes forward entries, outputs, gradients, parameters and buffers.
 /// `refused` is set when every rank declined as its contract declares; then nothing was observed.

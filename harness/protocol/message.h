@@ -30,8 +30,10 @@
 //            -> "param/NAME", "grad/NAME" (absent when none), "buffer/NAME", "optimizer/NAME/KEY"
 // eval       batch, out
 //            -> "output"
-// fault      kind: raise|exit|kill|sleep, at: now|forward|backward, status, seconds
-//            then, or at the next such moment, it happens
+// fault      kind: raise|exit|kill|sleep, at: now|init|forward|backward|collective|teardown,
+// status,
+//            seconds
+//            then, or at the next such moment, it happens; in a collective after `seconds`
 // bye        then exits 0 within the grace time
 //
 // Of the reference host alone:
