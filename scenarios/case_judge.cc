@@ -60,6 +60,7 @@ MutantResult result_of(const Case& cell, const Expectation& expected,
                        const std::vector<Finding>& findings, bool caught) {
   MutantResult result;
   result.name = std::string(cell.mutant->name);
+  result.of = std::string(cell.mutant->of);
   result.expected = expected.code;
   result.expected_culprits = expected.culprits;
   result.got = codes_of(findings);
@@ -122,7 +123,7 @@ std::optional<Expectation> expectation_of(const Case& cell) {
   return std::nullopt;
 }
 
-CaseReport judge_case(const Case& cell, const Run& run) {
+CaseReport report_of(const Case& cell) {
   CaseReport report;
   report.id = cell.id;
   report.scenario = cell.scenario;
@@ -132,10 +133,19 @@ CaseReport judge_case(const Case& cell, const Run& run) {
   report.ranks = cell.world_size;
   report.seed = cell.seed;
   report.required = cell.required;
+  if (!cell.not_applicable.empty()) {
+    report.outcome = Outcome::kSkipped;
+    report.reason = "not applicable: " + cell.not_applicable;
+  }
+  return report;
+}
+
+CaseReport judge_case(const Case& cell, const Run& run, const checkers::Checkers& checkers) {
+  CaseReport report = report_of(cell);
   for (const Mark& mark : run.marks)
     report.marks.push_back(mark.name);
 
-  checkers::Judgement judged = checkers::judge(run, checkers::all_checkers());
+  checkers::Judgement judged = checkers::judge(run, checkers);
   for (const Verdict& verdict : judged.verdicts)
     report.measures.insert(report.measures.end(), verdict.measures.begin(), verdict.measures.end());
   report.checks = std::move(judged.verdicts);

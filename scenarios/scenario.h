@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "fixtures/mutants/table.h"
@@ -32,7 +33,8 @@ struct Case {
   std::vector<std::string> expected_marks{};   ///< What must really have happened.
   std::vector<std::string> required_checks{};  ///< Checkers that must decide.
   bool required{true};                         ///< Undecided counts for the exit status.
-  std::string expected_site{};      ///< "file:line" that a mutant's finding must name; empty: none.
+  std::string expected_site{};   ///< "file:line" that a mutant's finding must name; empty: none.
+  std::string not_applicable{};  ///< Why the question is not asked of it; such a case is not run.
   const mutants::Mutant* mutant{};  ///< Null for the implementation itself.
 
   [[nodiscard]] std::string option(const std::string& name,
@@ -60,6 +62,10 @@ class Scenario {
   [[nodiscard]] virtual std::string_view question() const = 0;
   /// Every cell of the unmutated implementations.
   [[nodiscard]] virtual std::vector<Case> cells() const = 0;
+  /// Implementations of which the question cannot be asked, and why.
+  [[nodiscard]] virtual std::vector<std::pair<std::string, std::string>> not_applicable() const {
+    return {};
+  }
   /// Talks until the question is answered. An error means that it ended early; the history says
   /// why.
   [[nodiscard]] virtual Result<void> converse(Conversation& conversation,

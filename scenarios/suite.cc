@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <set>
 
 #include "harness/base/clock.h"
@@ -47,6 +48,13 @@ std::vector<Case> every_case(std::uint64_t seed) {
   for (const auto& scenario : all_scenarios()) {
     for (Case& cell : scenario->cells()) {
       cell.seed = seed;
+      cases.push_back(std::move(cell));
+    }
+    for (const auto& [implementation, why] : scenario->not_applicable()) {
+      Case cell{.scenario = std::string(scenario->name()), .implementation = implementation};
+      cell.seed = seed;
+      cell.not_applicable = why;
+      cell.id = cell.scenario + "/" + implementation;
       cases.push_back(std::move(cell));
     }
     for (Case& cell : mutant_cases(*scenario, seed))
@@ -98,6 +106,14 @@ Result<history::JournalWriter> open_journal(const SuiteOptions& options,
   if (auto written = directory.write_plan(plan); !written)
     return written.error();
   return history::JournalWriter::create(directory.journal());
+}
+
+std::optional<Case> case_that_is_not_run(const std::string& id, std::uint64_t seed) {
+  for (Case& cell : every_case(seed)) {
+    if (cell.id == id && !cell.not_applicable.empty())
+      return std::move(cell);
+  }
+  return std::nullopt;
 }
 
 Result<CaseReport> judge_saved_case(const std::string& directory,
@@ -160,7 +176,8 @@ Result<Report> run_suite(launch::Supervisor& supervisor, const SuiteOptions& opt
   for (const Case& cell : cases) {
     if (progress.running)
       progress.running(cell);
-    Result<CaseReport> result = runner.run(cell);
+    Result<CaseReport> result =
+        cell.not_applicable.empty() ? runner.run(cell) : Result<CaseReport>(report_of(cell));
     if (!result && result.error().kind != Error::Kind::kInterrupted)
       return result.error();
     if (result) {
@@ -196,14 +213,18 @@ Result<Report> judge_saved(const std::string& directory) {
     if (acted.action == "interrupted")
       report.reason = acted.reason;
   }
-  std::vector<std::string> directories;
-  for (const std::string& id : run->plan.cases) {
-    if (const std::string path = history::case_path(directory, id); std::filesystem::exists(path))
-      directories.push_back(path);
-  }
+  std::vector<std::string> ids = run->plan.cases;
   if (!run->plan.case_id.empty())
-    directories.push_back(directory);
-  for (const std::string& path : directories) {
+    ids.push_back(run->plan.case_id);
+  for (const std::string& id : ids) {
+    const bool whole = id == run->plan.case_id;
+    const std::string path = whole ? directory : history::case_path(directory, id);
+    if (const auto known = case_that_is_not_run(id, run->plan.seed)) {
+      report.cases.push_back(report_of(*known));
+      continue;
+    }
+    if (!std::filesystem::exists(path))
+      continue;  // Interrupted before it.
     Result<CaseReport> result = judge_saved_case(path, report.versions);
     if (!result)
       return result.error();

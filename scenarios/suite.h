@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "checkers/judge.h"
 #include "harness/base/error.h"
 #include "harness/history/run_directory.h"
 #include "harness/launch/supervisor.h"
@@ -46,8 +47,12 @@ Result<Report> run_suite(launch::Supervisor& supervisor, const SuiteOptions& opt
                          const std::vector<Case>& cases, history::RunDirectory& directory,
                          const SuiteProgress& progress);
 
+/// The report of a case of which nothing is known yet but what it is.
+CaseReport report_of(const Case& cell);
+
 /// Judges a finished case again, as `lockstep check` does. `run` is the closed run of `cell`.
-CaseReport judge_case(const Case& cell, const Run& run);
+CaseReport judge_case(const Case& cell, const Run& run,
+                      const checkers::Checkers& checkers = checkers::all_checkers());
 
 /// The case that a finished run was, from its plan. Errors: kMalformedHistory, not the run of a
 /// case.

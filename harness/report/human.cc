@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "harness/report/finding_text.h"
+#include "harness/report/matrix.h"
 #include "harness/report/pieces.h"
 #include "harness/report/text.h"
 
@@ -273,6 +274,8 @@ std::string human_end(const Report& report, const HumanOptions& options) {
   const std::string next = next_commands(report, options);
   if (!next.empty())
     out += "\n" + next;
+  if (const std::string matrix = matrix_text(report, options); !matrix.empty())
+    out += "\n" + matrix;
   out += "\n";
   if (const std::string others = other_versions(report); !report.world_size && !others.empty())
     out += status_line("Versions", Paint::kStrong, others, options);

@@ -228,6 +228,7 @@ Measure read_measure(const Fields& fields) {
 MutantResult read_mutant(const Fields& fields) {
   MutantResult mutant;
   fields.read("name", mutant.name);
+  fields.read("of", mutant.of);
   fields.read("expected", mutant.expected);
   fields.read("got", mutant.got);
   fields.read("culprits", mutant.culprits);

@@ -100,6 +100,7 @@ Json measure_json(const Measure& measure) {
 
 Json mutant_json(const MutantResult& mutant) {
   return {{"name", mutant.name},
+          {"of", mutant.of},
           {"expected", mutant.expected},
           {"got", mutant.got},
           {"culprits", ranks_json(mutant.culprits)}};

@@ -63,8 +63,11 @@ std::string measures_text(const std::vector<Measure>& measures) {
                         [](const Measure& a, const Measure& b) { return use_of(a) < use_of(b); });
   std::string text = fmt::format("{}: {}{}", worst.name, number(worst.value),
                                  worst.unit.empty() ? "" : " " + worst.unit);
-  text += worst.tolerance == 0 ? ", must be exact"
-                               : fmt::format(", tolerance {}", number(worst.tolerance));
+  if (worst.tolerance == 0)
+    text += worst.rule.empty() || worst.rule == "exact" ? ", must be exact" : "";
+  else
+    text += fmt::format(", tolerance {}{}", number(worst.tolerance),
+                        worst.rule.empty() ? "" : fmt::format(" ({})", worst.rule));
   std::optional<double> power;
   for (const Measure& measure : measures) {
     if (measure.power && (!power || *measure.power < *power))

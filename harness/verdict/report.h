@@ -22,6 +22,7 @@ struct RankStatus {
 /// What became of a mutant: a program with one known bug, which the checkers must name.
 struct MutantResult {
   std::string name{};
+  std::string of{};        ///< The implementation that it is otherwise equal to.
   std::string expected{};  ///< Code.
   std::vector<std::string> got{};
   RankSet expected_culprits{};

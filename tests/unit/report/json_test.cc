@@ -53,7 +53,7 @@ TEST(Json, HasTheFieldsOfTheFormatInTheirOrder) {
                   "verdict", "reason", "marks", "measures", "mutants", "wall_s"}));
   EXPECT_EQ(keys_of(result["measures"][0]),
             (Keys{"name", "value", "tolerance", "rule", "unit", "power"}));
-  EXPECT_EQ(keys_of(result["mutants"][0]), (Keys{"name", "expected", "got", "culprits"}));
+  EXPECT_EQ(keys_of(result["mutants"][0]), (Keys{"name", "of", "expected", "got", "culprits"}));
 }
 
 TEST(Json, SaysNullWhereThereIsNothing) {

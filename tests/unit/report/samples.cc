@@ -220,13 +220,14 @@ Report healthy_suite() {
                       {"grad/fc2.weight", 1.1e-15, 4.44e-15, "double", "", 9.4e5},
                       {"loss", 0, 1e-15, "double", "", std::nullopt}};
   numeric.mutants = {
-      {"sum_for_mean", "LS506", {"LS506"}, {}, {}, true},
-      {"skip_bucket_then_collective", "LS208", {"LS208"}, ranks({1}), ranks({1}), true},
-      {"raises_in_backward", "LS101", {"LS101"}, ranks({2}), ranks({2}), true}};
+      {"sum_for_mean", "ddp", "LS506", {"LS506"}, {}, {}, true},
+      {"skip_bucket_then_collective", "ddp", "LS208", {"LS208"}, ranks({1}), ranks({1}), true},
+      {"raises_in_backward", "ddp", "LS101", {"LS101"}, ranks({2}), ranks({2}), true}};
   CaseReport exact = suite_case("buffer-broadcast", 5, "/broadcast=on", Outcome::kPass);
   exact.measures = {{"buffer/bn.running_mean", 0, 0, "exact", "", std::nullopt}};
   exact.marks = {"buffers differed before the broadcast"};
-  exact.mutants = {{"broadcast_from_rank_1", "LS402", {"LS402"}, ranks({1}), ranks({1}), true}};
+  exact.mutants = {
+      {"broadcast_from_rank_1", "ddp", "LS402", {"LS402"}, ranks({1}), ranks({1}), true}};
   CaseReport skipped = suite_case("buffer-broadcast", 2, "/broadcast=off", Outcome::kSkipped);
   skipped.reason = "not applicable: the implementation declares that it has no buffers of its own";
   skipped.wall_s = 0;
@@ -256,9 +257,10 @@ Report failing_suite() {
   stuck.wall_s = 12.7;
   CaseReport missed = suite_case("buffer-broadcast", 3, "/broadcast=on", Outcome::kUndecided);
   missed.reason = "mutant no_buffer_broadcast not caught";
-  missed.mutants = {{"no_buffer_broadcast", "LS402", {"LS301"}, ranks({1, 2}), ranks({0}), false},
-                    {"broadcast_from_rank_1", "LS402", {}, ranks({1}), {}, false},
-                    {"no_initial_broadcast", "LS406", {"LS406"}, {}, {}, true}};
+  missed.mutants = {
+      {"no_buffer_broadcast", "ddp", "LS402", {"LS301"}, ranks({1, 2}), ranks({0}), false},
+      {"broadcast_from_rank_1", "ddp", "LS402", {}, ranks({1}), {}, false},
+      {"no_initial_broadcast", "ddp", "LS406", {"LS406"}, {}, {}, true}};
   CaseReport optional = suite_case("buffer-broadcast", 3, "/broadcast=off", Outcome::kUndecided);
   optional.id = "buffer-broadcast/ddp/w3/float32/broadcast=off";
   optional.dtype = "float32";
