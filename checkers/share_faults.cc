@@ -320,8 +320,8 @@ class Shares {
 
   /// Shares that need not be disjoint, and are one and the same.
   void same_draws() {
-    if (promise_.draws.empty() || promise_.once())
-      return;
+    if (promise_.draws != "with_replacement" && !promise_.infinite)
+      return;  // With as many repeats as ranks, every rank is given every repeat.
     const RankSet alike = same_sequence();
     const double chance = static_cast<double>(epoch_.shards.begin()->second.samples.size()) *
                           log_same_order(data_.length, 1);

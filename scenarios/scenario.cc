@@ -6,6 +6,7 @@
 #include "scenarios/buffer_broadcast.h"
 #include "scenarios/clean_exit.h"
 #include "scenarios/gradient_equivalence.h"
+#include "scenarios/sampler_disjointness.h"
 
 namespace lockstep {
 
@@ -15,6 +16,7 @@ const std::vector<std::unique_ptr<Scenario>>& all_scenarios() {
     all.push_back(std::make_unique<GradientEquivalence>());
     all.push_back(std::make_unique<BufferBroadcast>());
     all.push_back(std::make_unique<CleanExit>());
+    all.push_back(std::make_unique<SamplerDisjointness>());
     return all;
   }();
   return scenarios;

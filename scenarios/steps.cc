@@ -35,20 +35,6 @@ Result<std::vector<std::int64_t>> shape_of(const Json& fields, const char* name)
   return shape;
 }
 
-// Booleans and integers of the cell's options travel as what they are.
-Json wrap_options(const Case& cell) {
-  Json options = Json::object();
-  for (const auto& [name, value] : cell.options) {
-    if (value == "on" || value == "off")
-      options[name] = value == "on";
-    else if (!value.empty() && value.find_first_not_of("0123456789") == std::string::npos)
-      options[name] = std::stoull(value);
-    else
-      options[name] = value;
-  }
-  return options;
-}
-
 Result<void> observe_state(Conversation& talk, Training& training, std::int64_t step,
                            const std::string& phase, const Json& which) {
   const auto path = [&](Rank rank) {
@@ -122,6 +108,19 @@ Json step_request(const Conversation& talk, const StepPlan& plan, Rank rank, std
 }
 
 }  // namespace
+
+Json wrap_options(const Case& cell) {
+  Json options = Json::object();
+  for (const auto& [name, value] : cell.options) {
+    if (value == "on" || value == "off")
+      options[name] = value == "on";
+    else if (!value.empty() && value.find_first_not_of("0123456789") == std::string::npos)
+      options[name] = std::stoull(value);
+    else
+      options[name] = value;
+  }
+  return options;
+}
 
 Result<Training> begin(Conversation& talk, const std::string& model,
                        const std::function<Result<void>()>& introduced) {

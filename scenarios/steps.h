@@ -37,6 +37,9 @@ struct StepPlan {
   std::vector<std::vector<double>> x{};  ///< By rank: instead of drawn values.
 };
 
+/// The cell's options as a message carries them: booleans and integers as what they are.
+protocol::Json wrap_options(const Case& cell);
+
 /// hello, init, model, wrap; observes phases "before" (each rank's own values) and "initial" (after
 /// wrapping).
 /// `introduced` is called between hello and init.

@@ -30,9 +30,14 @@
 //            -> "param/NAME", "grad/NAME" (absent when none), "buffer/NAME", "optimizer/NAME/KEY"
 // eval       batch, out
 //            -> "output"
+// epoch      sampler, dataset (file: "dataset/length", "dataset/batch_size", "dataset/batches_max",
+//            each [1]; "dataset/item_lengths", "dataset/boundaries" where batches go by length),
+//            epoch, rank, world, seed, options{}, out. Needs no init.
+//            -> contract{word: value}; "sampler/indices" (those of all batches in a row),
+//               "sampler/batch_sizes", "sampler/length" (batches that the sampler promises; absent
+//               where it never ends), "sampler/boundaries" (the caller's list, afterwards)
 // fault      kind: raise|exit|kill|sleep, at: now|init|forward|backward|collective|teardown,
-// status,
-//            seconds
+//            status, seconds
 //            then, or at the next such moment, it happens; in a collective after `seconds`
 // bye        then exits 0 within the grace time
 //
@@ -45,7 +50,10 @@
 //               call, one after the other, so batch statistics are those of all its rows.
 //
 // Contract words: gradient = mean_of_rank_means | global_sample_mean | sum; buffers = rank0 | local
-// | synchronised; uneven = join | drop | pad | refuse; statistics = global.
+// | synchronised; uneven = join | drop | pad | refuse; statistics = global. Of a sampler: order =
+// shuffled | sequential; draws = once | repeated (repeats: how often) | with_replacement; remainder
+// = pad | drop | keep; length = finite | infinite; batches = any | by_length; outside (of all
+// buckets) = drop | refuse.
 #pragma once
 
 #include <cstdint>

@@ -17,6 +17,8 @@
 #include <sstream>
 
 #include "fixtures/implementations/bucket_sampler.h"
+#include "fixtures/mutants/sampler_mutants.h"
+#include "fixtures/mutants/table_samplers.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -360,6 +362,23 @@ TEST(BucketSampler, NoItemsAreNoBatches) {
   DistributedBucketSampler sampler({}, kBoundaries, {1, 2}, {.batch_size = 4});
   EXPECT_TRUE(all_of(sampler).empty());
   EXPECT_EQ(sampler.size(), 0);
+}
+
+// --- Mutants
+// -------------------------------------------------------------------------------------------------
+
+TEST(SamplerMutants, EveryRowOfTheTableCanBeMadeAndNothingElse) {
+  Indices boundaries = kBoundaries;
+  mutants::SamplerRequest request;
+  request.length = 64;
+  request.batch_size = 4;
+  request.share = {1, 3};
+  request.item_lengths = some_lengths();
+  request.boundaries = &boundaries;
+  for (const mutants::Mutant& mutant : mutants::kSamplerMutants)
+    EXPECT_NE(mutants::make_sampler_mutant(mutant.name, request, {.rank = 1}), nullptr)
+        << mutant.name;
+  EXPECT_EQ(mutants::make_sampler_mutant("no_such", request, {}), nullptr);
 }
 
 }  // namespace

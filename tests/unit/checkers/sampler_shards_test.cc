@@ -71,6 +71,9 @@ TEST(SamplerShards, WhatIsDeclaredIsHealthy) {
   // Three repeats of each of eight, of which the first half is used.
   Epochs repeated{{{4, 4, 1, 1}, {4, 6, 1, 6}}};
   expect_pass(one_dataset(8, repeated, {{"draws", "repeated"}, {"repeats", "3"}}));
+  // As many repeats as ranks: the same samples for all.
+  const Numbers same = shuffled(kMany, 5);
+  expect_pass(one_dataset(kMany, {{same, same, same}}, {{"draws", "repeated"}, {"repeats", "3"}}));
   // Without end: as many batches as were asked for.
   lockstep::Run endless = sampler_run(2, {{"length", "infinite"}});
   see_dataset(endless, 0, {.length = 6, .batches_max = 2});

@@ -1,0 +1,193 @@
+#include "scenarios/sampler_disjointness.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "harness/history/tensor_file.h"
+#include "scenarios/batches.h"
+#include "scenarios/steps.h"
+
+namespace lockstep {
+namespace {
+
+using protocol::Json;
+
+constexpr std::int64_t kEpochs = 3;
+constexpr std::int64_t kBatchSize = 4;
+constexpr std::int64_t kBatchesOfAStream = 20;
+// Between the second and the third, and after the fourth, the first dataset has no items.
+constexpr std::int64_t kBoundaries[] = {10, 20, 30, 40, 50};
+
+struct Dataset {
+  std::vector<double> item_lengths{};  ///< One for each sample, whether the sampler asks or not.
+};
+
+// Many samples first, so that chance explains nothing; then a length that no world size divides,
+// one that all do, fewer samples than ranks, and none.
+std::vector<Dataset> datasets_of(const Case& cell) {
+  std::vector<std::int64_t> lengths{302, 61, 60, std::max(cell.world_size / 2, 1)};
+  if (cell.implementation != "infinite")
+    lengths.push_back(0);  // There is no stream of nothing.
+  std::vector<Dataset> datasets;
+  for (std::size_t number = 0; number < lengths.size(); ++number) {
+    Draw draw(mix_seed({cell.seed, number}));
+    Dataset dataset;
+    for (std::int64_t sample = 0; sample < lengths[number]; ++sample) {
+      std::int64_t length = draw.integer(10, 50);
+      if (number == 0)  // Within the first or the third bucket, often at a boundary.
+        length = sample % 2 == 0 ? draw.integer(10, 20) : draw.integer(31, 40);
+      if (cell.option("drop_outside") == "on" && sample % 9 == 8)
+        length = sample % 2 == 0 ? 9 : 51;
+      dataset.item_lengths.push_back(static_cast<double>(length));
+    }
+    datasets.push_back(std::move(dataset));
+  }
+  return datasets;
+}
+
+bool goes_by_length(const Case& cell) {
+  return cell.implementation == "distributed_bucket" ||
+         (cell.mutant != nullptr && cell.mutant->of == "distributed_bucket");
+}
+
+Result<std::string> write_dataset(Conversation& talk, std::size_t number, const Dataset& dataset) {
+  const auto samples = static_cast<std::int64_t>(dataset.item_lengths.size());
+  const std::int64_t most = talk.cell().implementation == "infinite"
+                                ? kBatchesOfAStream
+                                : (samples + 1) * talk.world_size() * 2;
+  const auto tensor = [](const char* name, const std::vector<double>& values) {
+    return history::make_tensor(fmt::format("dataset/{}", name), "I64",
+                                {static_cast<std::int64_t>(values.size())}, values);
+  };
+  std::vector<history::TensorData> tensors{tensor("length", {static_cast<double>(samples)}),
+                                           tensor("batch_size", {static_cast<double>(kBatchSize)}),
+                                           tensor("batches_max", {static_cast<double>(most)})};
+  if (goes_by_length(talk.cell())) {
+    tensors.push_back(tensor("item_lengths", dataset.item_lengths));
+    tensors.push_back(tensor("boundaries", {std::begin(kBoundaries), std::end(kBoundaries)}));
+  }
+  const auto path = talk.tensor_path(fmt::format("dataset{}", number));
+  if (auto written = history::write_tensors(path.string(), tensors); !written)
+    return written.error();
+  if (auto seen = talk.observe(
+          path, {.role = Role::kReference, .phase = fmt::format("dataset/{}", number)});
+      !seen)
+    return seen.error();
+  return path.string();
+}
+
+void remember_contract(Conversation& talk, const Json& fields) {
+  const Json contract = fields.value("contract", Json::object());
+  for (const auto& [name, value] : contract.items()) {
+    if (value.is_string())
+      talk.plan().contract[name] = value.get<std::string>();
+  }
+}
+
+Result<void> run_epoch(Conversation& talk, const std::string& dataset, std::size_t number,
+                       std::int64_t epoch) {
+  const Case& cell = talk.cell();
+  const auto out = [&](Rank rank) {
+    return talk.tensor_path(fmt::format("dataset{}-epoch{}-rank{}", number, epoch, rank.value));
+  };
+  const auto answers = talk.ask_ranks([&](Rank rank) {
+    return Json{{"message", "epoch"},       {"sampler", cell.implementation},
+                {"dataset", dataset},       {"epoch", epoch},
+                {"rank", rank.value},       {"world", cell.world_size},
+                {"seed", cell.seed},        {"options", wrap_options(cell)},
+                {"out", out(rank).string()}};
+  });
+  if (!answers)
+    return answers.error();
+  remember_contract(talk, answers->front().fields);
+  for (const Rank rank : RankSet::all(cell.world_size)) {
+    if (auto seen = talk.observe(
+            out(rank), {.rank = rank, .step = epoch, .phase = fmt::format("dataset/{}", number)});
+        !seen)
+      return seen;
+  }
+  return {};
+}
+
+// What a dataset that all its epochs were taken from had in it.
+Result<void> mark_what_happened(Conversation& talk, const Dataset& dataset) {
+  const auto world = static_cast<std::size_t>(talk.world_size());
+  const std::size_t samples = dataset.item_lengths.size();
+  const bool at_boundary =
+      std::any_of(dataset.item_lengths.begin(), dataset.item_lengths.end(), [](double length) {
+        return length == static_cast<double>(kBoundaries[0]) ||
+               length == static_cast<double>(kBoundaries[1]);
+      });
+  std::vector<const char*> marks;
+  if (samples % world != 0)
+    marks.push_back("not-divisible");
+  if (samples < world)
+    marks.push_back("fewer-samples-than-ranks");
+  if (goes_by_length(talk.cell()) && at_boundary)
+    marks.push_back("items-at-boundaries");
+  for (const char* mark : marks) {
+    if (auto marked = talk.mark(mark); !marked)
+      return marked;
+  }
+  return {};
+}
+
+Case cell_of(const std::string& sampler, std::int32_t world,
+             std::map<std::string, std::string> options = {}) {
+  Case cell{.scenario = "sampler-disjointness", .implementation = sampler, .world_size = world};
+  cell.options = std::move(options);
+  cell.expected_marks = {"not-divisible", "fewer-samples-than-ranks"};
+  if (goes_by_length(cell))
+    cell.expected_marks.emplace_back("items-at-boundaries");
+  cell.required_checks = {"sampler-shards", "process-end"};
+  cell.id = case_id(cell);
+  return cell;
+}
+
+}  // namespace
+
+std::string_view SamplerDisjointness::question() const {
+  return "are the samples of all ranks together those that the sampler declares?";
+}
+
+std::vector<Case> SamplerDisjointness::cells() const {
+  std::vector<Case> cells;
+  for (const std::int32_t world : {2, 3, 5}) {
+    for (const char* sampler : {"distributed", "distributed_bucket"}) {
+      cells.push_back(cell_of(sampler, world));
+      cells.push_back(cell_of(sampler, world, {{"drop_last", "on"}}));
+    }
+    for (const char* sampler : {"distributed_sequential", "strided", "with_replacement",
+                                "repeated_augmentation", "infinite"})
+      cells.push_back(cell_of(sampler, world));
+  }
+  cells.push_back(cell_of("distributed", 3, {{"shuffle", "off"}}));
+  cells.push_back(cell_of("distributed_bucket", 3, {{"shuffle", "off"}}));
+  cells.push_back(cell_of("distributed_bucket", 3, {{"drop_outside", "on"}}));
+  return cells;
+}
+
+Result<void> SamplerDisjointness::converse(Conversation& talk, const Case& cell) const {
+  const auto introduced = talk.ask_ranks([](Rank) {
+    return Json{{"message", "hello"}, {"protocol", protocol::kVersion}};
+  });
+  if (!introduced)
+    return introduced.error();
+  talk.plan().versions["torch"] = introduced->front().fields.value("torch", "unknown");
+  const std::vector<Dataset> datasets = datasets_of(cell);
+  for (std::size_t number = 0; number < datasets.size(); ++number) {
+    const Result<std::string> file = write_dataset(talk, number, datasets[number]);
+    if (!file)
+      return file.error();
+    for (std::int64_t epoch = 0; epoch < kEpochs; ++epoch) {
+      if (auto run = run_epoch(talk, *file, number, epoch); !run)
+        return run;
+    }
+    if (auto marked = mark_what_happened(talk, datasets[number]); !marked)
+      return marked;
+  }
+  return talk.bye();
+}
+
+}  // namespace lockstep
