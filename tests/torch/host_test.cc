@@ -178,9 +178,51 @@ TEST_F(HostTest, AnswersTheConversationAndEndsWithZero) {
   EXPECT_EQ(host.end(), 0);
 }
 
+TEST_F(HostTest, AnEpochNeedsNeitherModelNorGroup) {
+  const auto number = [](const char* name, double value) {
+    const std::vector<double> values{value};
+    return history::make_tensor(name, "I64", {1}, values);
+  };
+  const std::string dataset = (directory_ / "dataset").string();
+  ASSERT_TRUE(history::write_tensors(dataset,
+                                     {number("dataset/length", 10), number("dataset/batch_size", 3),
+                                      number("dataset/batches_max", 100)}));
+  const auto epoch = [&](const char* sampler, const char* file) {
+    return Json{{"message", "epoch"},
+                {"sampler", sampler},
+                {"dataset", dataset},
+                {"epoch", 0},
+                {"rank", 1},
+                {"world", 3},
+                {"seed", 0},
+                {"options", {{"drop_last", false}}},
+                {"out", (directory_ / file).string()}};
+  };
+  HostProcess host(LOCKSTEP_RANK_HOST);
+  const protocol::Answer answer = host.ask(epoch("distributed", "epoch"));
+  ASSERT_EQ(answer.outcome, Outcome::kOk) << answer.text;
+  EXPECT_EQ(answer.fields["contract"]["order"], "shuffled");
+  EXPECT_EQ(answer.fields["contract"]["remainder"], "pad");
+  auto out = history::TensorFile::open((directory_ / "epoch").string());
+  ASSERT_TRUE(out);
+  const auto values = [&](const char* name) { return out->read(*out->find(name))->values; };
+  EXPECT_EQ(values("sampler/indices"), (std::vector<double>{1, 3, 8, 4}));  // Python's.
+  EXPECT_EQ(values("sampler/batch_sizes"), (std::vector<double>{3, 1}));
+  EXPECT_EQ(values("sampler/length"), (std::vector<double>{2}));
+  // A dataset is loaded once: the sampler of another needs another file.
+  fs::copy_file(dataset, dataset + "2");
+  Json other = epoch("no such", "other");
+  other["dataset"] = dataset + "2";
+  EXPECT_EQ(host.ask(other).outcome, Outcome::kUnsupported);
+  other["sampler"] = "distributed_bucket";  // Without boundaries.
+  EXPECT_EQ(host.ask(other).outcome, Outcome::kFailed);
+  EXPECT_EQ(host.ask({{"message", "bye"}}).outcome, Outcome::kOk);
+  EXPECT_EQ(host.end(), 0);
+}
+
 TEST_F(HostTest, ErrorsAreTyped) {
   HostProcess host(LOCKSTEP_RANK_HOST);
-  EXPECT_EQ(host.ask({{"message", "epoch"}}).outcome, Outcome::kUnsupported);
+  EXPECT_EQ(host.ask({{"message", "no such"}}).outcome, Outcome::kUnsupported);
   EXPECT_EQ(host.ask({{"message", "hello"}, {"protocol", 99}}).outcome, Outcome::kFailed);
   EXPECT_EQ(host.ask({{"message", "wrap"}}).outcome, Outcome::kFailed);
   Json cuda = init(0, 1);
