@@ -101,7 +101,8 @@ class List(ProgramTest):
 
     def test_lists_cases_and_starts_nothing(self) -> None:
         ids = self.ids()
-        self.assertEqual({i.split("/")[0] for i in ids}, {"gradient-equivalence", "buffer-broadcast"})
+        self.assertLessEqual({"gradient-equivalence", "buffer-broadcast", "clean-exit", "sampler-disjointness"},
+                             {i.split("/")[0] for i in ids})
         worlds = {int(re.search(r"/w(\d+)/", i)[1]) for i in ids}
         self.assertLessEqual({2, 3, 5}, worlds)
         self.assertEqual(os.listdir(self.directory), [])
