@@ -8,7 +8,7 @@ python_packages="numpy safetensors"
 
 packages=(g++ binutils cmake ninja-build ccache git python3
   libboost1.81-dev libboost-filesystem1.81-dev libfmt-dev nlohmann-json3-dev libcli11-dev libdw-dev
-  libgtest-dev libgmock-dev libbenchmark-dev clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev)
+  libgtest-dev libgmock-dev libbenchmark-dev clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev llvm-14)
 # What `apt-get download` fetches where a Boost of the user's is in the way of Debian's 1.81.
 boost_packages=(libboost1.81-dev libboost-{filesystem,system,atomic}1.81-dev
   libboost-{filesystem,system,atomic}1.81.0)

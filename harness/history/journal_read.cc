@@ -164,7 +164,8 @@ bool JournalReader::poll(Run& run, bool final) {
   const std::uint64_t before = taken_ + (closed_ ? 1 : 0);
   std::string bytes;
   for (;;) {
-    bytes.resize(kReadBytes);
+    const std::uint64_t size = source_->size();
+    bytes.resize(std::min<std::uint64_t>(size - std::min(size, offset_), kReadBytes));
     bytes.resize(source_->read(offset_, std::as_writable_bytes(std::span(bytes))));
     if (bytes.empty())
       break;

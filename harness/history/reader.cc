@@ -77,9 +77,11 @@ Result<bool> ProcessReader::poll(bool final) {
   read_digests(header.digests_used);
   const Window window = window_of(header);
   const std::vector<std::uint64_t> retry = std::exchange(absent_, {});
-  for (const std::uint64_t record : retry) {
-    if (record >= window.begin && record < window.end)
-      read_chunk(window, record, 1, final);
+  for (std::size_t i = 0, last = 0; i < retry.size(); i = ++last) {  // In runs, as they lie.
+    while (last + 1 < retry.size() && retry[last + 1] == retry[last] + 1)
+      ++last;
+    read_slots(window, std::max(retry[i], window.begin), std::min(retry[last] + 1, window.end),
+               final);
   }
   read_slots(window, std::max(next_, window.begin), window.end, final);
   next_ = std::max(next_, window.end);

@@ -9,7 +9,7 @@
 namespace lockstep::history {
 namespace {
 
-constexpr std::size_t kChunkSlots = 4096;
+constexpr std::uint64_t kChunkSlots = 4096;
 constexpr std::size_t kAbsentMax = 4096;
 constexpr std::uint64_t kCutShortMax =
     256;  // Threads that may have been inside issue() when killed.
@@ -26,16 +26,16 @@ void ProcessReader::read_slots(const Window& window, std::uint64_t begin, std::u
                                bool final) {
   if (begin >= end)
     return;
-  if (collectives_max_ == 0)
-    process_.collectives.reserve(process_.collectives.size() +
-                                 std::min<std::uint64_t>(end - begin, 1U << 20));
+  if (collectives_max_ == 0 && process_.collectives.empty())
+    process_.collectives.reserve(std::min(end - begin, source_->size() / sizeof(Slot)));
   while (begin < end) {
     // Up to the end of the ring, then on from its start.
     const std::uint64_t index = begin % window.slots;
     const std::uint64_t here = std::min(end - begin, window.slots - index);
-    const bool backed = layout_.ring_offset + index * sizeof(Slot) < source_->size();
-    const std::uint64_t count = backed ? std::min<std::uint64_t>(here, kChunkSlots) : here;
-    if (backed)
+    const std::uint64_t at = layout_.ring_offset + index * sizeof(Slot), size = source_->size();
+    const std::uint64_t backed = (size - std::min(size, at) + sizeof(Slot) - 1) / sizeof(Slot);
+    const std::uint64_t count = backed != 0 ? std::min({here, kChunkSlots, backed}) : here;
+    if (backed != 0)
       read_chunk(window, begin, count, final);
     else
       note_absent(begin, count);
@@ -158,8 +158,7 @@ void ProcessReader::refresh_open(const Window& window) {
       ++i;
       continue;
     }
-    const std::uint64_t reach =
-        std::min<std::uint64_t>(window.slots - first % window.slots, kChunkSlots);
+    const std::uint64_t reach = std::min(window.slots - first % window.slots, kChunkSlots);
     std::size_t last = i;
     while (last + 1 < open_.size() && open_[last + 1] - open_[last] < 64 &&
            open_[last + 1] - first < reach)

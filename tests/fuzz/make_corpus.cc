@@ -1,5 +1,5 @@
 // Writes the seed corpus of the fuzzers: what the real writers write, with the areas moved
-// together. usage: make_corpus DIR   (makes DIR/reader and DIR/live)
+// together. usage: make_corpus DIR   (makes DIR/fuzz_reader and DIR/fuzz_live)
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -143,39 +143,39 @@ std::string journal_text(const fs::path& directory) {
 }
 
 int make(const fs::path& root) {
-  fs::create_directories(root / "reader");
-  fs::create_directories(root / "live");
+  fs::create_directories(root / "fuzz_reader");
+  fs::create_directories(root / "fuzz_live");
   const std::string work = root.string();
   int number = 0;
   for (const std::uint64_t records : {0ULL, 3ULL, 21ULL, 60ULL, 2500ULL}) {
     for (const bool closed : {false, true}) {
       const auto file = compact(written_file(work, records, closed), 24);
       const auto input = shrink(file);
-      save(root / "reader" / ("p" + std::to_string(number)), 'p', input);
+      save(root / "fuzz_reader" / ("p" + std::to_string(number)), 'p', input);
       // Two changes: the counter of records moves, a slot is emptied.
       std::vector<std::byte> live(22 + input.size());
       const std::uint64_t next = records + 4;
       std::memcpy(live.data() + 2, &next, sizeof next);
       live[21] = std::byte{1};
       std::memcpy(live.data() + 22, input.data(), input.size());
-      save(root / "live" / ("l" + std::to_string(number++)), 2, live);
+      save(root / "fuzz_live" / ("l" + std::to_string(number++)), 2, live);
     }
   }
-  save_text(root / "reader" / "journal", 'j', journal_text(root));
+  save_text(root / "fuzz_reader" / "journal", 'j', journal_text(root));
   const std::string tensors = (root / "tensors").string();
   (void)write_tensors(tensors, {make_tensor("x", "F16", {2}, std::vector<double>{1, 2}),
                                 make_tensor("y", "I64", {}, std::vector<double>{3}),
                                 make_tensor("z", "BF16", {1}, std::vector<double>{4}),
                                 make_tensor("b", "BOOL", {0}, {})});
-  save_text(root / "reader" / "tensors", 't', *read_whole(tensors, 1U << 20));
+  save_text(root / "fuzz_reader" / "tensors", 't', *read_whole(tensors, 1U << 20));
   fs::remove(tensors);
   Plan plan{.id = "i",
             .command = {"c"},
             .options = {{"a", "b"}},
             .expected_marks = {"m"},
             .parameters = {{"w", 1}}};
-  save_text(root / "reader" / "plan", 'r', plan_to_json(plan, 1, 2));
-  save_text(root / "reader" / "symbols", 's', symbols_to_json({{"m", 1, "f", 2, "g"}}));
+  save_text(root / "fuzz_reader" / "plan", 'r', plan_to_json(plan, 1, 2));
+  save_text(root / "fuzz_reader" / "symbols", 's', symbols_to_json({{"m", 1, "f", 2, "g"}}));
   return 0;
 }
 
