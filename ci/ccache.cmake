@@ -1,6 +1,9 @@
 # Paths in debug information, assertions and sanitizer reports are relative to the root of the repository, wherever
 # the build folder is: no binary names the machine that built it, and gdb started at the root finds the sources.
 file(RELATIVE_PATH lockstep_up "${CMAKE_BINARY_DIR}" "${CMAKE_SOURCE_DIR}/")
+if(NOT lockstep_up MATCHES "/$")  # The build folder is not below the root.
+  string(APPEND lockstep_up "/")
+endif()
 add_compile_options("-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=" "-ffile-prefix-map=${lockstep_up}=")
 
 # ccache, where it is installed, also for builds that do not go through ci/dev. Its base directory makes paths on the

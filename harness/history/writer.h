@@ -61,6 +61,8 @@ struct Issue {
 /// What links a return or completion to its record. A plain value; keep it as long as you like.
 struct Ticket {
   std::uint64_t record = 0;
+  Slot* slot = nullptr;  ///< Where the record lies, or lay until the ring came round.
+  std::uint64_t lap = 0;
   std::uint64_t issued_ns = 0;
   std::uint32_t epoch = 0;  ///< 0: not recorded.
   std::uint32_t group = 0;
@@ -140,7 +142,7 @@ class Writer {
   void fold_signature(GroupState& state, GroupEntry& totals, std::uint32_t group,
                       const Issue& call) noexcept;
   Slot* locate(std::uint64_t record, std::uint64_t& lap) noexcept;
-  bool take_slot(std::uint64_t record, Slot*& slot) noexcept;
+  bool take_slot(Ticket& ticket) noexcept;
   void retire(Slot& slot, std::uint64_t lap) noexcept;
   Slot* free_pending() noexcept;
   bool set_stamp(const Ticket& ticket, std::uint64_t Slot::*word, std::uint64_t now,

@@ -251,8 +251,8 @@ inline Ticket Writer::issue(GroupHandle group, const Issue& call) noexcept {
   ticket.record = __atomic_fetch_add(&header.next_record, 1, __ATOMIC_RELAXED);
   ticket.issued_ns = clock_ns(CLOCK_MONOTONIC);
 
-  Slot* slot = nullptr;
-  if (take_slot(ticket.record, slot)) {
+  if (take_slot(ticket)) {
+    Slot* const slot = ticket.slot;
     slot->issued_ns = ticket.issued_ns;
     slot->seq = seq;
     slot->numel_in = call.numel_in;

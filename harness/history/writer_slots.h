@@ -35,23 +35,22 @@ inline Slot* Writer::locate(std::uint64_t record, std::uint64_t& lap) noexcept {
 
 /// Makes the slot of a new record writable: commit word zero, stamps empty. False if its last
 /// record is still being written, by a thread that has not run for a whole lap.
-inline bool Writer::take_slot(std::uint64_t record, Slot*& slot) noexcept {
-  std::uint64_t lap = 0;
-  slot = locate(record, lap);
-  if (lap > 0) {
-    const std::uint64_t before = record + 1 - file_.header->ring_final;
-    std::uint64_t commit = __atomic_load_n(&slot->commit, __ATOMIC_ACQUIRE);
+inline bool Writer::take_slot(Ticket& ticket) noexcept {
+  Slot& slot = *(ticket.slot = locate(ticket.record, ticket.lap));
+  if (ticket.lap > 0) {
+    const std::uint64_t before = ticket.record + 1 - file_.header->ring_final;
+    std::uint64_t commit = __atomic_load_n(&slot.commit, __ATOMIC_ACQUIRE);
     for (int i = 0; commit != before && i < 1000; ++i) {
       sched_yield();
-      commit = __atomic_load_n(&slot->commit, __ATOMIC_ACQUIRE);
+      commit = __atomic_load_n(&slot.commit, __ATOMIC_ACQUIRE);
     }
     if (commit == 0)
       return false;
-    retire(*slot, lap);
+    retire(slot, ticket.lap);
     return true;
   }
-  __atomic_store_n(&slot->returned, empty_stamp(0), __ATOMIC_RELAXED);
-  __atomic_store_n(&slot->completed, empty_stamp(0), __ATOMIC_RELAXED);
+  __atomic_store_n(&slot.returned, empty_stamp(0), __ATOMIC_RELAXED);
+  __atomic_store_n(&slot.completed, empty_stamp(0), __ATOMIC_RELAXED);
   return true;
 }
 
@@ -126,11 +125,9 @@ inline Slot* Writer::free_pending() noexcept {
 /// True if the stamp was set, or its record is gone: then it is counted all the same.
 inline bool Writer::set_stamp(const Ticket& ticket, std::uint64_t Slot::*word, std::uint64_t now,
                               bool error) noexcept {
-  std::uint64_t lap = 0;
-  Slot* slot = locate(ticket.record, lap);
-  const std::uint64_t value = stamp(lap, error, now - ticket.issued_ns);
-  std::uint64_t expected = empty_stamp(lap);
-  if (!__atomic_compare_exchange_n(&(slot->*word), &expected, value, false, __ATOMIC_RELEASE,
+  const std::uint64_t value = stamp(ticket.lap, error, now - ticket.issued_ns);
+  std::uint64_t expected = empty_stamp(ticket.lap);
+  if (!__atomic_compare_exchange_n(&(ticket.slot->*word), &expected, value, false, __ATOMIC_RELEASE,
                                    __ATOMIC_RELAXED)) {
     if (expected >> 49 == value >> 49)
       return false;  // Said twice.

@@ -161,6 +161,7 @@ struct Operation::Counts {
   std::uint64_t numel{};
   std::uint64_t hash{};
   DType dtype{};
+  bool elsewhere{};  // Not all of it is in memory of the CPU.
 };
 
 // A tensor, a list of tensors, or a list of lists.
@@ -172,6 +173,7 @@ void Operation::add(const c10::IValue& value, Counts& counts) {
     const auto numel = static_cast<std::uint64_t>(tensor.numel());
     const DType dtype = dtype_of(tensor.scalar_type());
     counts.numel += numel;
+    counts.elsewhere |= !tensor.is_cpu();
     counts.hash = history::mix(counts.hash, numel + 1);
     counts.dtype = counts.dtype == DType::kNone || counts.dtype == dtype ? dtype : DType::kMixed;
   } else if (value.isList()) {
@@ -192,6 +194,8 @@ history::Issue Operation::read(const c10::IValue* arguments) const {
   issue.numel_out = out.numel;
   issue.dtype = in.dtype != DType::kNone ? in.dtype : out.dtype;
   issue.counts_hash = history::mix(in.hash, out.hash);
+  // On other devices a future is done when the work has been queued.
+  issue.completion_unseen = in.elsewhere || out.elsewhere;
   for (const int at : splits_) {
     for (const std::int64_t split : arguments[at].toIntVector())
       issue.counts_hash = history::mix(issue.counts_hash, static_cast<std::uint64_t>(split));
@@ -209,20 +213,6 @@ history::Issue Operation::read(const c10::IValue* arguments) const {
     issue.timeout_ms = arguments[timeout_].toInt();
   issue.async = async_ >= 0 ? arguments[async_].toBool() : op_ != Op::kMonitoredBarrier;
   return issue;
-}
-
-bool Operation::on_cpu(const c10::IValue* arguments) const {
-  const auto first_is_elsewhere = [&](const std::vector<int>& list) {
-    for (const int at : list) {
-      const c10::IValue* value = &arguments[at];
-      while (value->isList() && !value->toListRef().empty())
-        value = &value->toListRef().front();
-      if (value->isTensor() && value->toTensor().defined())
-        return !value->toTensor().is_cpu();
-    }
-    return false;
-  };
-  return !first_is_elsewhere(inputs_) && !first_is_elsewhere(outputs_);
 }
 
 }  // namespace lockstep::tap

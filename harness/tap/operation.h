@@ -50,11 +50,9 @@ class Operation {
 
   /// Null if the argument is not a group.
   [[nodiscard]] c10d::ProcessGroup* group(const c10::IValue* arguments) const;
-  /// Everything but site and completion. Allocates nothing.
+  /// Everything but the site. Completion is unseen at least where a future would not tell when the
+  /// operation is really done. Allocates nothing.
   [[nodiscard]] history::Issue read(const c10::IValue* arguments) const;
-  /// The memory that the operation works on is on the CPU, so that a future tells when it is really
-  /// done.
-  [[nodiscard]] bool on_cpu(const c10::IValue* arguments) const;
 
  private:
   struct Counts;

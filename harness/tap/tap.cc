@@ -70,7 +70,7 @@ class Kernel : public c10::OperatorKernel {
 
  private:
   struct Passed;
-  bool completion_unseen(const c10::IValue* arguments) const;
+  [[nodiscard]] bool has_no_future() const;
   /// The future that tells when `result` is there; null if nothing will tell.
   c10::intrusive_ptr<c10::ivalue::Future> future_of(const c10::IValue& result);
   [[nodiscard]] std::uint32_t site() const;
@@ -101,7 +101,7 @@ __attribute__((noinline)) std::uint32_t Kernel::site() const {
   return the_tap->writer->site(addresses.data(), count);
 }
 
-bool Kernel::completion_unseen(const c10::IValue* arguments) const {
+bool Kernel::has_no_future() const {
   switch (operation_.op()) {
     // Gloo's Works of these have no future (2.11 to 2.15). To be known before the first was asked.
     case Op::kSend:
@@ -112,8 +112,7 @@ bool Kernel::completion_unseen(const c10::IValue* arguments) const {
     case Op::kReduceScatterCoalesced:
       return true;
     default:
-      // On other devices a future is done when the work has been queued.
-      return no_future_.load(std::memory_order_relaxed) || !operation_.on_cpu(arguments);
+      return no_future_.load(std::memory_order_relaxed);
   }
 }
 
@@ -130,7 +129,8 @@ void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     return;
   }
   history::Issue issue = operation_.read(arguments);
-  issue.completion_unseen = operation_.returns_work() && completion_unseen(arguments);
+  issue.completion_unseen =
+      operation_.returns_work() && (issue.completion_unseen || has_no_future());
   if (the_tap->sites)
     issue.site = site();
   Passed passed{known, {}, !operation_.returns_work()};
