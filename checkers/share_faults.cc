@@ -229,9 +229,10 @@ class Shares {
     if (excess_ != filled && excess_ != filled_to_batches)
       return "";
     return fmt::format(
-        "padding is counted as data in {}: {} are given again to make shares equal "
+        "padding is counted as data in {}: {} given again to make shares equal "
         "({}), and the sampler declares that it repeats none",
-        name_of(epoch_), of_samples(static_cast<std::size_t>(excess_)), listed(repeated_));
+        name_of(epoch_), excess_ == 1 ? "1 sample is" : fmt::format("{} samples are", excess_),
+        listed(repeated_));
   }
 
   void overlap(const Samples& shared) {
@@ -258,6 +259,7 @@ class Shares {
           "{} are given the same samples in the same order: two ranks take one "
           "rank's share",
           words(alike));
+      ranks = alike;
     } else if (blocks()) {
       cause = "each rank takes a block, and neighbouring blocks overlap: the bounds are off";
     } else if (promise_.order == "shuffled" && look_independent(epoch_, everyone_, everyone_)) {
@@ -289,31 +291,34 @@ class Shares {
     return alike;
   }
 
-  /// Every share is a run of consecutive samples.
+  /// Every share is a run of consecutive samples; the first comes after the last.
   [[nodiscard]] bool blocks() const {
-    return std::all_of(epoch_.shards.begin(), epoch_.shards.end(), [](const auto& s) {
+    return std::all_of(epoch_.shards.begin(), epoch_.shards.end(), [&](const auto& s) {
       const Samples& samples = s.second.samples;
       return samples.size() > 1 &&
-             std::adjacent_find(samples.begin(), samples.end(),
-                                [](auto a, auto b) { return b != a + 1; }) == samples.end();
+             std::adjacent_find(samples.begin(), samples.end(), [&](auto a, auto b) {
+               return b != (a + 1) % data_.length;
+             }) == samples.end();
     });
   }
 
   void within_a_share(const std::map<Rank, Samples>& within) {
     RankSet ranks;
-    Samples all;
+    std::set<std::int64_t> all;
     for (const auto& [rank, samples] : within) {
       ranks.insert(rank);
-      all.insert(all.end(), samples.begin(), samples.end());
+      all.insert(samples.begin(), samples.end());
     }
     Fault fault{
         .code = "LS422",
         .headline = fmt::format(
             "{} more than once to one rank in {}: {} on {}",
             all.size() == 1 ? "1 sample is given" : fmt::format("{} samples are given", all.size()),
-            name_of(epoch_), listed(all), words(ranks)),
+            name_of(epoch_), listed({all.begin(), all.end()}), words(ranks)),
         .affected = ranks};
-    if (world_ >= 3 && 2 * ranks.size() < static_cast<std::size_t>(world_))
+    // With another sample missed, a rank wrote one over the other; else it may be how all fill up.
+    if (world_ >= 3 && 2 * ranks.size() < static_cast<std::size_t>(world_) &&
+        missed_.size() > static_cast<std::size_t>(allowed_.left_out))
       fault.culprits = ranks;
     faults_.push_back(std::move(fault));
   }

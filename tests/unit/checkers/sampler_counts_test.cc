@@ -174,5 +174,13 @@ TEST(SamplerShards, ASampleTwiceOnOneRank) {
   EXPECT_THAT(finding.also, Contains("LS412"));
 }
 
+// The last share is filled up by more than is declared, and nothing is missed: all computed that.
+TEST(SamplerShards, AShareFilledUpTooFarConvictsNobody) {
+  const Finding finding = only_finding(
+      one_dataset(9, {{{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 8, 8, 8}}}, {{"order", "sequential"}}));
+  EXPECT_EQ(finding.code, "LS422");
+  EXPECT_TRUE(finding.culprits.empty());
+}
+
 }  // namespace
 }  // namespace lockstep::testing

@@ -173,6 +173,7 @@ TEST(SamplerShards, NeighbouringBlocksThatOverlapConvictNobody) {
     EXPECT_EQ(finding.code, "LS411");
     EXPECT_TRUE(finding.culprits.empty());
     EXPECT_THAT(finding.headline, HasSubstr("30, 31, 32"));
+    EXPECT_THAT(finding.cause, HasSubstr("neighbouring blocks overlap"));
   }
 }
 
