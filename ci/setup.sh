@@ -189,7 +189,66 @@ ensure_torch() {
   export LOCKSTEP_PYTHON=$root/.venv/bin/python
 }
 
+# Without network: packages from the .deb files in DIR, PyTorch from the wheels in DIR or as some Python has it.
+setup_offline() { # DIR
+  local dir debs=() missing=() package candidate prefix
+  dir=$(readlink -e -- "$1") || die "setup --offline: there is no directory $1"
+  find_missing() {
+    missing=()
+    for package in "${packages[@]}"; do
+      [[ $package == libboost* && -d $boost_prefix ]] && continue
+      dpkg-query -W -f '${db:Status-Abbrev}\n' "$package" 2>/dev/null | grep -q '^.i ' || missing+=("$package")
+    done
+  }
+  find_missing
+  if ((${#missing[@]})); then
+    debs=("$dir"/*.deb)
+    [[ -e ${debs[0]} ]] || die "missing packages: ${missing[*]}" "$dir has no .deb files; nothing was changed" \
+      "on a machine with network: apt-get download them and what they need, into that folder"
+    local install=(apt-get install -y --no-install-recommends --no-remove --no-download "${debs[@]}")
+    local simulated
+    simulated=$(LC_ALL=C "${install[@]}" -s 2>&1) || die "the .deb files in $dir cannot be installed; nothing was changed" \
+      "$(tail -n 5 <<<"$simulated")"
+    can_be_root || die "this user cannot install packages, and nothing was changed; run" "sudo ${install[*]}"
+    as_root "${install[@]}" -qq || die "apt-get could not install what is in $dir; its own message is above"
+    find_missing
+    ((${#missing[@]} == 0)) || die "$dir does not have: ${missing[*]}"
+  fi
+  if [[ -z ${LOCKSTEP_PYTHON:-} && ! -e .venv ]]; then
+    if compgen -G "$dir/torch-*.whl" >/dev/null; then
+      local found python
+      found=$(find_python) || die "no Python for PyTorch: need 3.11 to 3.13 with venv"
+      python=${found% *}
+      "$python" -m venv .venv >&2
+      # shellcheck disable=SC2086  # a list
+      .venv/bin/python -m pip install -q --no-input --disable-pip-version-check --no-index --find-links "$dir" \
+        torch $python_packages </dev/null >&2 ||
+        { rm -rf .venv && die "pip could not install torch from the wheels in $dir; its own message is above"; }
+    else
+      for candidate in python3 python3.12 python3.11 python3.13 /usr/bin/python3; do
+        has_torch "$candidate" || continue
+        # A venv is linked: one made from it would see what lies below it instead.
+        prefix=$("$candidate" -c 'import sys; print(sys.prefix if sys.prefix != sys.base_prefix else "")')
+        if [[ -n $prefix ]]; then
+          ln -s "$prefix" .venv
+        else
+          "$candidate" -m venv --system-site-packages --without-pip .venv >&2
+        fi
+        break
+      done
+      [[ -e .venv ]] || die "no Python here has torch, and $dir has no torch-*.whl" "set LOCKSTEP_PYTHON to one with torch"
+    fi
+  fi
+  ensure_torch
+}
+
 command_setup() {
+  if [[ ${1:-} == --offline ]]; then
+    [[ $# == 2 ]] || die "setup --offline needs one folder with .deb files and wheels"
+    setup_offline "$2"
+    return
+  fi
+  (($# == 0)) || die "setup: unknown argument $1" "there is --offline DIR"
   local wanted=("${packages[@]}")
   # In one call of apt-get with the rest, where PyTorch still has to be installed and no Python can make a venv.
   if [[ -z ${LOCKSTEP_PYTHON:-} && ! -e .venv ]] && ! find_python >/dev/null; then
