@@ -5,6 +5,8 @@
 #
 # In:   LOCKSTEP_PYTHON       (cache, else environment) the interpreter; default .venv/bin/python
 # Out:  LibTorch::torch_cpu   libtorch_cpu and libc10, with ProcessGroupGloo and the Reducer
+#       LibTorch::torch_cuda  libtorch_cuda with ProcessGroupNCCL, where the torch in use has CUDA and its headers lie in
+#                             the wheel's own nvidia packages: a toolkit's NCCL may be another, of another size
 #       LibTorch_VERSION      2.15.0, without the local part (+cu132)
 #       LibTorch_PYTHON       the interpreter, for tests that run Python programs
 #       LibTorch_LIBRARY_DIR  the wheel's lib directory
@@ -96,4 +98,23 @@ if(NOT TARGET LibTorch::torch_cpu)
     INTERFACE_LINK_LIBRARIES "LibTorch::c10;Threads::Threads"
     # libtorch_cpu of a CUDA wheel needs libcudart and libcupti, which the linker need not find.
     INTERFACE_LINK_OPTIONS "LINKER:--unresolved-symbols=ignore-in-shared-libs")
+endif()
+
+file(GLOB _libtorch_cuda_include LIST_DIRECTORIES true "${LibTorch_ROOT}/../nvidia/cu*/include"
+  "${LibTorch_ROOT}/../nvidia/cuda_runtime/include")
+list(FILTER _libtorch_cuda_include INCLUDE REGEX "(cu[0-9]+|cuda_runtime)/include$")
+set(_libtorch_nccl_include "${LibTorch_ROOT}/../nvidia/nccl/include")
+if(NOT TARGET LibTorch::torch_cuda AND EXISTS "${LibTorch_LIBRARY_DIR}/libtorch_cuda.so"
+   AND EXISTS "${_libtorch_nccl_include}/nccl.h" AND _libtorch_cuda_include)
+  list(GET _libtorch_cuda_include 0 _libtorch_cuda_include)
+  add_library(LibTorch::c10_cuda SHARED IMPORTED GLOBAL)
+  set_target_properties(LibTorch::c10_cuda PROPERTIES IMPORTED_LOCATION "${LibTorch_LIBRARY_DIR}/libc10_cuda.so")
+  add_library(LibTorch::torch_cuda SHARED IMPORTED GLOBAL)
+  set_target_properties(LibTorch::torch_cuda PROPERTIES
+    IMPORTED_LOCATION "${LibTorch_LIBRARY_DIR}/libtorch_cuda.so"
+    INTERFACE_INCLUDE_DIRECTORIES "${_libtorch_nccl_include};${_libtorch_cuda_include}"
+    INTERFACE_COMPILE_DEFINITIONS "USE_C10D_NCCL"
+    INTERFACE_LINK_LIBRARIES "LibTorch::torch_cpu;LibTorch::c10_cuda"
+    # Its kernels register themselves when it is loaded; nothing names them.
+    INTERFACE_LINK_OPTIONS "LINKER:--no-as-needed")
 endif()

@@ -107,6 +107,15 @@ std::string not_proven(const Case& cell, const Run& run, const std::vector<Verdi
   return {};
 }
 
+// What this machine lacks for the case; only devices other than the CPU may be lacking.
+std::string lacking_device(const Case& cell, const Run& run) {
+  for (const Request& request : run.requests) {
+    if (cell.device != "cpu" && request.outcome == "unsupported" && request.message == "init")
+      return request.text;
+  }
+  return {};
+}
+
 }  // namespace
 
 std::optional<Expectation> expectation_of(const Case& cell) {
@@ -145,6 +154,11 @@ CaseReport judge_case(const Case& cell, const Run& run, const checkers::Checkers
   for (const Mark& mark : run.marks)
     report.marks.push_back(mark.name);
 
+  if (const std::string lacking = lacking_device(cell, run); !lacking.empty()) {
+    report.outcome = Outcome::kSkipped;
+    report.reason = lacking;
+    return report;
+  }
   checkers::Judgement judged = checkers::judge(run, checkers);
   for (const Verdict& verdict : judged.verdicts)
     report.measures.insert(report.measures.end(), verdict.measures.begin(), verdict.measures.end());

@@ -127,12 +127,13 @@ Result<Training> begin(Conversation& talk, const std::string& model,
   const Case& cell = talk.cell();
   Training training;
   training.model = model;
-  const auto init = [&](std::int32_t rank, std::int32_t world, const char* rendezvous) {
+  const auto init = [&](std::int32_t rank, std::int32_t world, const char* rendezvous,
+                        const std::string& device) {
     return Json{{"message", "init"},
                 {"rank", rank},
                 {"world", world},
-                {"backend", "gloo"},
-                {"device", cell.device},
+                {"backend", device == "cuda" ? "nccl" : "gloo"},
+                {"device", device},
                 {"dtype", cell.dtype},
                 {"seed", cell.seed},
                 {"timeout_s", 0},
@@ -145,9 +146,9 @@ Result<Training> begin(Conversation& talk, const std::string& model,
   if (auto done = introduced(); !done)
     return done.error();
   talk.plan().versions["torch"] = hosts->front().fields.value("torch", "unknown");
-  talk.plan().versions["backend"] = "gloo";
+  talk.plan().versions["backend"] = cell.device == "cuda" ? "nccl" : "gloo";
   if (auto answers = talk.ask_ranks(
-          [&](Rank rank) { return init(rank.value, cell.world_size, "rendezvous"); });
+          [&](Rank rank) { return init(rank.value, cell.world_size, "rendezvous", cell.device); });
       !answers)
     return answers.error();
   const auto models = talk.ask_ranks([&](Rank) {
@@ -182,7 +183,7 @@ Result<Training> begin(Conversation& talk, const std::string& model,
   if (auto seen = observe_state(talk, training, 0, "initial", {"params", "buffers"}); !seen)
     return seen.error();
 
-  Json reference_init = init(0, 1, "reference");
+  Json reference_init = init(0, 1, "reference", "cpu");
   reference_init["dtype"] = "float64";
   for (const Json& request :
        {hello, reference_init,

@@ -135,6 +135,8 @@ Result<CaseReport> judge_saved_case(const std::string& directory,
 
 Result<std::vector<Case>> select_cases(const SuiteOptions& options) {
   std::vector<Case> cases = every_case(options.seed);
+  for (Case& cell : cases)
+    cell.device = options.device;
   std::set<std::string> scenarios, implementations{"mutant"}, dtypes, ids;
   for (const Case& cell : cases) {
     scenarios.insert(cell.scenario);

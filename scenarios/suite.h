@@ -22,6 +22,7 @@ struct SuiteOptions {
   std::vector<std::int32_t> ranks{};  ///< Empty: all.
   std::vector<std::string> dtypes{};  ///< Empty: all.
   std::vector<std::string> cases{};   ///< Ids; empty: all.
+  std::string device{"cpu"};          ///< "cpu" or "cuda".
   bool mutants{true};
   std::uint64_t seed{1};
   std::string rank_host{};  ///< Programs that serve the conversation.

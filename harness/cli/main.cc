@@ -55,6 +55,9 @@ void add_suite(CLI::App& app, Parsed& parsed) {
                    "Only this implementation, mutant/NAME, or mutant for all of them (repeatable)");
   suite.add_option("-n,--ranks", options.ranks, "Only this world size (repeatable)");
   suite.add_option("--dtype", options.dtypes, "Only this dtype (repeatable)");
+  suite.add_option("--device", options.device, "cpu, or cuda: ranks over NCCL, one device each")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"cpu", "cuda"}));
   suite.add_option("--case", options.cases, "Only the case with this id (repeatable)");
   suite.add_option("--seed", options.seed, "Of data and of what the mutants strike")
       ->capture_default_str();

@@ -30,13 +30,16 @@ int list_mutants() {
 Result<void> find_hosts(SuiteOptions& options) {
   std::error_code failed;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", failed);
-  for (auto [path, name] : {std::pair{&options.rank_host, "lockstep_rank_host"},
-                            std::pair{&options.reference_host, "lockstep_reference_host"}}) {
+  for (auto [path, name] :
+       {std::pair{&options.rank_host,
+                  options.device == "cuda" ? "lockstep_rank_host_cuda" : "lockstep_rank_host"},
+        std::pair{&options.reference_host, "lockstep_reference_host"}}) {
     *path = (self.parent_path() / name).string();
     if (access(path->c_str(), X_OK) != 0) {
       return Error{Error::Kind::kEnvironment,
                    fmt::format("{} is not there: the suite needs it", *path),
-                   "build with LibTorch: ./ci/dev build"};
+                   options.device == "cuda" ? "build with a torch that has CUDA: ./ci/dev build"
+                                            : "build with LibTorch: ./ci/dev build"};
     }
   }
   return {};

@@ -11,7 +11,7 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "fixtures/rank_host/group.h"
+#include "fixtures/implementations/process_group.h"
 
 namespace lockstep::test {
 namespace {
@@ -39,8 +39,10 @@ void write_all(int fd, const std::string& text) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   std::string text;
   try {
-    context.group = host::connect_gloo((context.directory / "rendezvous").string(), context.rank,
-                                       context.world, std::chrono::seconds(20));
+    context.group = parallel::connect_gloo({.file = (context.directory / "rendezvous").string(),
+                                            .rank = context.rank,
+                                            .world = context.world,
+                                            .timeout = std::chrono::seconds(20)});
     text = "=" + body(context);
     context.group.reset();
   } catch (const std::exception& error) {

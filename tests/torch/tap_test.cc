@@ -10,7 +10,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "fixtures/implementations/ddp.h"
-#include "fixtures/rank_host/group.h"
+#include "fixtures/implementations/process_group.h"
 #include "harness/history/reader.h"
 #include "harness/tap/throw_site.h"
 #include "tests/torch/ranks.h"
@@ -257,9 +257,9 @@ TEST(Tap, AGroupMadeAgainUnderItsNameIsAnotherGeneration) {
           context.group->allreduce(one)->wait();
           context.group->allreduce(one)->wait();
           context.group.reset();  // Its address is free again.
-          context.group =
-              host::connect_gloo((context.directory / ("again" + std::to_string(again))).string(),
-                                 0, 1, std::chrono::seconds(20));
+          context.group = parallel::connect_gloo(
+              {.file = (context.directory / ("again" + std::to_string(again))).string(),
+               .timeout = std::chrono::seconds(20)});
         }
         return "";
       },
