@@ -289,8 +289,9 @@ Result<void> Conversation::bye() {
   };
   while (alive()) {
     const launch::Event event = job_.wait(deadline);
-    if (event.kind == launch::Event::Kind::kDeadline ||
-        event.kind == launch::Event::Kind::kInterrupted || event.kind == launch::Event::Kind::kStop)
+    if (event.kind == launch::Event::Kind::kInterrupted)
+      return Error{Error::Kind::kInterrupted, "interrupted: " + event.text, ""};
+    if (event.kind == launch::Event::Kind::kDeadline || event.kind == launch::Event::Kind::kStop)
       return ended_early("a host did not exit after bye");
     if (event.kind == launch::Event::Kind::kLine)
       take_line(event.host, event.text);
