@@ -85,7 +85,7 @@ Result<void> CleanExit::converse(Conversation& talk, const Case& cell) const {
     if (auto asked = ask_for_fault(talk, cell); !asked)
       return asked;
   }
-  if (auto left = talk.bye(); !left)
+  if (auto left = talk.bye(/*whole=*/true); !left)
     return left;
   return talk.mark("everybody-home");
 }

@@ -270,10 +270,10 @@ Result<void> Conversation::mark(const std::string& name) {
   return journal_.append(Mark{.at_ns = now_ns(), .name = name});
 }
 
-Result<void> Conversation::bye() {
+Result<void> Conversation::bye(bool whole) {
   std::vector<std::size_t> asked;
   for (std::size_t host = 0; host < job_.hosts().size(); ++host) {
-    if (auto sent = send(host, Json{{"message", "bye"}}); !sent)
+    if (auto sent = send(host, Json{{"message", "bye"}, {"whole", whole}}); !sent)
       return sent.error();
     asked.push_back(host);
   }

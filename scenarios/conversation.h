@@ -64,7 +64,8 @@ class Conversation {
   Result<void> mark(const std::string& name);
 
   /// Says bye to every host and waits for all to end by themselves within the grace time.
-  Result<void> bye();
+  /// `whole`: their exits are the usual ones, LibTorch's teardown included, which takes its time.
+  Result<void> bye(bool whole = false);
 
  private:
   struct Pending {

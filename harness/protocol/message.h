@@ -39,7 +39,8 @@
 // fault      kind: raise|exit|kill|sleep, at: now|init|forward|backward|collective|teardown,
 //            status, seconds
 //            then, or at the next such moment, it happens; in a collective after `seconds`
-// bye        then exits 0 within the grace time
+// bye        whole (false: the exit itself may be cut short)
+//            then exits 0 within the grace time
 //
 // Of the reference host alone:
 //
