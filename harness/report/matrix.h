@@ -8,8 +8,8 @@
 
 namespace lockstep::report {
 
-/// Scenarios by implementation: cases passed, or "passed/run" where not all did, and the mutants
-/// that were caught; below it, why a place is empty. Nothing for fewer than two scenarios.
+/// Implementation by scenario: cases passed, or "passed/run" where not all did, and the mutants
+/// that were caught; below it, why a question is not asked. Nothing for fewer than two scenarios.
 std::string matrix_text(const Report& report, const HumanOptions& options);
 
 }  // namespace lockstep::report
