@@ -8,10 +8,10 @@
 #include <map>
 #include <set>
 
-#include "checkers/gradient_subjects.h"
 #include "checkers/groups.h"
 #include "checkers/observed.h"
 #include "checkers/reduced_elements.h"
+#include "checkers/reference_subjects.h"
 #include "checkers/tolerance.h"
 
 namespace lockstep::checkers {
@@ -39,7 +39,10 @@ struct Wrong {
 class Judge {
  public:
   explicit Judge(const Run& run)
-      : run_(run), world_(RankSet::all(run.plan.world_size)), subjects_(subjects_of(run)) {}
+      : run_(run),
+        world_(RankSet::all(run.plan.world_size)),
+        subjects_(subjects_of(
+            run, [](const Observation& seen) { return kind_of(seen.name) == "grad"; })) {}
 
   Verdict verdict() {
     Verdict verdict{.name = "gradient-reference"};

@@ -7,6 +7,7 @@
 #include <map>
 #include <tuple>
 
+#include "checkers/batch_statistics.h"
 #include "checkers/collective_order.h"
 #include "checkers/deadlock.h"
 #include "checkers/gradient_reference.h"
@@ -39,10 +40,10 @@ bool is_about_data(const Finding& finding) {
 /// Within a step a wrong value at an earlier point of it is the source of later ones.
 std::tuple<std::int64_t, std::int32_t> data_place(const Finding& finding) {
   static const std::map<std::string, std::int32_t> kPlaces{
-      {"LS406", -1}, {"LS402", 1}, {"LS407", 2}, {"LS403", 3},
-      {"LS506", 4},  {"LS501", 5}, {"LS401", 6}, {"LS404", 7}};
+      {"LS406", -1}, {"LS402", 1}, {"LS502", 2}, {"LS505", 3}, {"LS407", 4},
+      {"LS403", 5},  {"LS506", 6}, {"LS501", 7}, {"LS401", 8}, {"LS404", 9}};
   const auto place = kPlaces.find(finding.code);
-  const std::int32_t within = place == kPlaces.end() ? 8 : place->second;
+  const std::int32_t within = place == kPlaces.end() ? 10 : place->second;
   return {within < 0 ? -1 : finding.step.value_or(0), within};
 }
 
@@ -188,6 +189,7 @@ Checkers all_checkers() {
   checkers.push_back(std::make_unique<CollectiveOrder>());
   checkers.push_back(std::make_unique<Deadlock>());
   checkers.push_back(std::make_unique<ReplicaEquality>());
+  checkers.push_back(std::make_unique<BatchStatistics>());
   checkers.push_back(std::make_unique<GradientReference>());
   checkers.push_back(std::make_unique<SamplerShards>());
   checkers.push_back(std::make_unique<Marks>());

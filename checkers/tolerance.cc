@@ -30,8 +30,8 @@ double unit_of(const std::string& dtype) {
   return dtype == "F64" ? std::ldexp(1.0, -53) : std::ldexp(1.0, -24);
 }
 
-Distance by_rows(const Tensor& x, const Tensor& reference) {
-  Distance worst{0, 0, 1e-10};
+Distance by_rows(const Tensor& x, const Tensor& reference, double share) {
+  Distance worst{0, 0, share};
   const std::size_t count = reference.values.size();
   const bool matrix = reference.shape.size() >= 2 && reference.shape.front() > 0;
   const std::size_t row =
@@ -43,7 +43,7 @@ Distance by_rows(const Tensor& x, const Tensor& reference) {
       largest = std::isfinite(reference.values[i])
                     ? std::max(largest, std::abs(reference.values[i]))
                     : largest;
-    const double tolerance = 1e-10 * (largest + 1);
+    const double tolerance = share * (largest + 1);
     for (std::size_t i = begin; i < end; ++i) {
       const double error = difference(x.values[i], reference.values[i]);
       if (const double ratio = ratio_of(error, tolerance); ratio > worst.ratio)
@@ -92,9 +92,12 @@ Distance by_norms(const Tensor& x, const Tensor& x64, const std::vector<Tensor>&
 
 NumberRule number_rule(const Plan& plan, const std::string& dtype) {
   const auto option = plan.options.find("rule");
-  if (option != plan.options.end() && option->second == "exact")
+  const std::string said = option == plan.options.end() ? "" : option->second;
+  if (said == "exact" || dtype.rfind('I', 0) == 0)
     return NumberRule::kExact;
-  return dtype == "F64" ? NumberRule::kDouble : NumberRule::kPrecision;
+  if (dtype == "F64")
+    return said == "cancelling" ? NumberRule::kCancelling : NumberRule::kDouble;
+  return NumberRule::kPrecision;
 }
 
 std::string name_of(NumberRule rule) {
@@ -103,6 +106,8 @@ std::string name_of(NumberRule rule) {
       return "exact";
     case NumberRule::kDouble:
       return "double";
+    case NumberRule::kCancelling:
+      return "cancelling";
     case NumberRule::kPrecision:
       return "precision";
   }
@@ -114,7 +119,9 @@ Distance distance(NumberRule rule, const Tensor& x, const Tensor& reference,
   if (x.values.size() != reference.values.size() || x.shape != reference.shape)
     return {kInfinity, kInfinity, 0};
   if (rule == NumberRule::kDouble)
-    return by_rows(x, reference);
+    return by_rows(x, reference, 1e-10);
+  if (rule == NumberRule::kCancelling)
+    return by_rows(x, reference, 1e-7);
   if (rule == NumberRule::kPrecision)
     return by_norms(x, reference, x1, x.dtype);
   double largest = 0;

@@ -1,4 +1,4 @@
-// The three rules by which numbers are compared: exact, double, precision.
+// The rules by which numbers are compared: exact, double, cancelling, precision.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace lockstep::checkers {
 
-enum class NumberRule : std::uint8_t { kExact, kDouble, kPrecision };
+enum class NumberRule : std::uint8_t { kExact, kDouble, kCancelling, kPrecision };
 
-/// "exact" if the plan says so; else by the type that was observed: F64 is "double", smaller ones
-/// "precision".
+/// "exact" if the plan says so, and for integers; else by the type that was observed: F64 is
+/// "double", or "cancelling" if the plan says so, smaller ones "precision".
 NumberRule number_rule(const Plan& plan, const std::string& dtype);
 std::string name_of(NumberRule rule);
 
@@ -24,6 +24,7 @@ struct Distance {
 };
 
 /// exact:     every element equal.
+/// cancelling: the same with 1e-7, where a mean 1000 times the deviation has cost digits.
 /// double:    |x - ref| <= 1e-10 (max|ref| of its row + 1). A row is what the first dimension
 /// counts; a vector is one. precision: ||x - ref|| <= 3 max(||x1 - ref||, u ||ref||), and the
 /// largest element within 16 times the same.

@@ -28,6 +28,8 @@ Case cell_of(std::int32_t world, std::map<std::string, std::string> options,
   cell.required_checks = {"collective-order", "deadlock", "process-end", "replica-equality"};
   if (cell.option("model") == "conv_bn")
     cell.required_checks.push_back("gradient-reference");
+  if (cell.option("sync_bn") == "on")
+    cell.required_checks.push_back("batch-statistics");
   cell.id = case_id(cell);
   return cell;
 }
@@ -55,7 +57,8 @@ std::vector<StepPlan> steps_of(const Case& cell, const BatchShape& shape) {
     plan.step = step;
     plan.rows.assign(static_cast<std::size_t>(cell.world_size), 4);
     plan.x = zeros_and_ones(cell.world_size, 4, shape);
-    plan.buffers_unsynced = cell.option("broadcast_buffers") == "off";
+    plan.buffers_unsynced =
+        cell.option("broadcast_buffers") == "off" && cell.option("sync_bn") != "on";
     return plan;
   };
   std::vector<StepPlan> steps{plain(0), plain(1)};
@@ -73,6 +76,11 @@ std::vector<StepPlan> steps_of(const Case& cell, const BatchShape& shape) {
 
 Result<void> mark_what_happened(Conversation& talk, const StepPlan& plan) {
   const std::vector<Observation>& seen = talk.observations();
+  if (talk.cell().option("sync_bn") == "on") {
+    if (buffers_differ(seen, plan.step, "after_forward/0"))
+      return {};
+    return talk.mark("buffers-equal-after-forward");
+  }
   if (buffers_differ(seen, plan.step, "after_forward/0")) {
     if (auto marked = talk.mark("buffers-differ-after-forward"); !marked)
       return marked;
@@ -113,6 +121,13 @@ std::vector<Case> BufferBroadcast::cells() const {
     cells.push_back(
         cell_of(world, {{"model", "conv_bn"}, {"optimizer", "adam"}, {"broadcast_buffers", "off"}},
                 {after, entry}));
+    // The third run: what a broadcast only copies from rank 0 is here of all ranks' rows.
+    cells.push_back(cell_of(world,
+                            {{"model", "conv_bn"},
+                             {"optimizer", "adam"},
+                             {"broadcast_buffers", "off"},
+                             {"sync_bn", "on"}},
+                            {"buffers-equal-after-forward"}));
     for (const char* hole : {"no_grad", "no_sync"}) {
       cells.push_back(cell_of(world,
                               {{"model", "conv_bn"},

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "harness/base/check.h"
 #include "harness/base/clock.h"
@@ -43,6 +44,19 @@ CallSite raised_at(const Json& fields) {
       site.frames.push_back({.module = frame["module"], .offset = frame["offset"]});
   }
   return site;
+}
+
+// "rank/1/REST" -> rank 1, REST; others are left as they are.
+std::string without_rank(const std::string& key, std::optional<Rank>& rank) {
+  constexpr std::string_view kPrefix = "rank/";
+  const std::size_t slash = key.find('/', kPrefix.size());
+  std::int32_t value = 0;
+  if (key.compare(0, kPrefix.size(), kPrefix) != 0 || slash == std::string::npos ||
+      std::from_chars(key.data() + kPrefix.size(), key.data() + slash, value).ptr !=
+          key.data() + slash)
+    return key;
+  rank = Rank{value};
+  return key.substr(slash + 1);
 }
 
 // "forward_entry/0/buffer/x" -> phase "forward_entry/0", name "buffer/x".
@@ -254,7 +268,7 @@ Result<void> Conversation::observe(const std::filesystem::path& file, const Obse
                      .shape = entry.shape,
                      .digest = entry.digest,
                      .file = std::filesystem::relative(file, paths_.run).string()};
-    if (split_phase(entry.name, seen.phase, seen.name)) {
+    if (split_phase(without_rank(entry.name, seen.rank), seen.phase, seen.name)) {
       seen.key = entry.name;
       if (what.unsynced && seen.phase.compare(0, 13, "forward_entry") == 0)
         seen.phase.insert(13, "_unsynced");

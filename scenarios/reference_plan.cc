@@ -108,6 +108,19 @@ std::vector<Weighing> weighings(const Case& cell, const Training& training, cons
     local.weight[s] = right[s] * count;
     all.push_back(local);
   }
+  // Batch statistics that miss some of the rows.
+  std::vector<std::size_t> with_rows;
+  for (std::size_t s = 0; s < shards.size(); ++s) {
+    if (shards[s].rows > 0)
+      with_rows.push_back(s);
+  }
+  if (declares(training, "statistics", "global") && with_rows.size() > 1) {
+    all.push_back(
+        {.variant = "statistics/one_rank", .weight = right, .only_shards = {with_rows.front()}});
+    with_rows.pop_back();
+    all.push_back(
+        {.variant = "statistics/dropped_rank", .weight = right, .only_shards = with_rows});
+  }
   // What is narrower than float64 is compared with runs of its own type, too.
   if (cell.dtype != "float64" || training.model == "mixed") {
     for (std::uint64_t p = 0; p < 4; ++p)
@@ -129,6 +142,7 @@ Json forwards_of(const Case& cell, const Training& training, const StepPlan& pla
   const auto part_of = [&](std::size_t s, std::int64_t micro) {
     const Shard& shard = shards[s];
     return Json{{"batch", batch_file(shard.rank, micro)},
+                {"rank", shard.rank.value},
                 {"rows", rows_of(shard, plan, how.permutation ? how.permutation + s : 0)},
                 {"weights", {how.weight[s]}}};
   };
@@ -142,7 +156,9 @@ Json forwards_of(const Case& cell, const Training& training, const StepPlan& pla
       for (std::int64_t micro = 0; micro < plan.micro_batches; ++micro) {
         Json one{{"parts", Json::array()}, {"buffers", training.state[source].string()}};
         for (std::size_t part = s; part < (together ? shards.size() : s + 1); ++part)
-          one["parts"].push_back(part_of(part, micro));
+          if (how.only_shards.empty() ||
+              std::count(how.only_shards.begin(), how.only_shards.end(), part) > 0)
+            one["parts"].push_back(part_of(part, micro));
         // A later forward begins with the buffers that an earlier one left.
         if (forward > 0) {
           const auto before = (forward - 1) * static_cast<std::int64_t>(in_round) +

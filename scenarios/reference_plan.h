@@ -31,8 +31,9 @@ struct Weighing {
   std::vector<double> weight{};  ///< By shard, of each of its rows.
   std::string dtype{"float64"};
   std::optional<Rank> only_for{};
-  std::uint64_t permutation{};  ///< Non-zero: rows in an order drawn from it.
-  bool widen{true};             ///< Parameters of a narrower type are computed with as `dtype`.
+  std::vector<std::size_t> only_shards{};  ///< Empty: all; else nobody else's rows are there.
+  std::uint64_t permutation{};             ///< Non-zero: rows in an order drawn from it.
+  bool widen{true};  ///< Parameters of a narrower type are computed with as `dtype`.
 };
 
 /// The right one first.

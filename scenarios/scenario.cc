@@ -7,6 +7,7 @@
 #include "scenarios/clean_exit.h"
 #include "scenarios/gradient_equivalence.h"
 #include "scenarios/sampler_disjointness.h"
+#include "scenarios/sync_bn_statistics.h"
 
 namespace lockstep {
 
@@ -15,6 +16,7 @@ const std::vector<std::unique_ptr<Scenario>>& all_scenarios() {
     std::vector<std::unique_ptr<Scenario>> all;
     all.push_back(std::make_unique<GradientEquivalence>());
     all.push_back(std::make_unique<BufferBroadcast>());
+    all.push_back(std::make_unique<SyncBnStatistics>());
     all.push_back(std::make_unique<CleanExit>());
     all.push_back(std::make_unique<SamplerDisjointness>());
     return all;
@@ -42,7 +44,8 @@ std::vector<Case> mutant_cases(const Scenario& scenario, std::uint64_t seed) {
       continue;
     Case cell{.scenario = std::string(mutant->scenario),
               .implementation = "mutant/" + std::string(mutant->name),
-              .world_size = mutant->world_size};
+              .world_size = mutant->world_size,
+              .dtype = std::string(mutant->dtype)};
     cell.seed = seed;
     cell.mutant = mutant;
     for (const mutants::Option& option : mutant->options) {

@@ -79,6 +79,8 @@ Result<void> write_batch(const Conversation& talk, const Training& training, con
                 static_cast<std::uint64_t>(rank.value), static_cast<std::uint64_t>(micro)}));
   if (!plan.x.empty())
     batch.x = plan.x[r];
+  for (double& value : batch.x)
+    value += plan.offsets.empty() ? 0 : plan.offsets[r];
   const auto with_rows = [&](std::vector<std::int64_t> shape) {
     shape.insert(shape.begin(), batch.rows);
     return shape;
@@ -99,7 +101,7 @@ Json step_request(const Conversation& talk, const StepPlan& plan, Rank rank, std
           {"out", out.string()},
           {"sync", plan.sync && last},
           {"grad", plan.grad},
-          {"train", true},
+          {"train", plan.train},
           {"backward", plan.grad},
           {"zero_grad", micro == 0},
           {"optimize", plan.optimize && plan.grad && last},
@@ -219,7 +221,7 @@ Result<void> reference_step(Conversation& talk, const Training& training, const 
          {"out", out.string()},
          {"dtype", how.dtype},
          {"widen", how.widen},
-         {"train", true},
+         {"train", plan.train},
          {"forwards", forwards_of(talk.cell(), training, plan, how, batch_file)}});
     if (!answer)
       return answer.error();

@@ -29,7 +29,9 @@ struct StepPlan {
   std::string loss{"mean"};
   std::int64_t micro_batches{1};  ///< All but the last without synchronisation.
   std::int64_t forwards{1};
-  bool grad{true};  ///< False: under no_grad, no backward.
+  std::vector<double> offsets{};  ///< By rank: added to every element of its x. Empty: nothing.
+  bool train{true};               ///< False: the modules evaluate.
+  bool grad{true};                ///< False: under no_grad, no backward.
   bool sync{true};
   bool optimize{true};
   bool buffers_unsynced{};  ///< By the contract, buffers at entry of this step's forwards are each

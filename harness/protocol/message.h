@@ -25,7 +25,8 @@
 // step       step, batch (file: "x", "y"), out, sync, grad, train, backward, zero_grad, optimize,
 //            loss: mean|sum, forwards (1, or 2 before the one backward)
 //            -> "loss" [1], "output", and for forward K = 0, 1: "forward_entry/K/buffer/NAME",
-//               "after_forward/K/buffer/NAME"
+//               "after_forward/K/buffer/NAME", "after_forward/K/norm/LAYER" (what a batch
+//               normalisation gave)
 // state      which[] of params grads buffers optimizer, out
 //            -> "param/NAME", "grad/NAME" (absent when none), "buffer/NAME", "optimizer/NAME/KEY"
 // eval       batch, out
@@ -44,11 +45,14 @@
 //
 // Of the reference host alone:
 //
-// reference  out, dtype, widen, train, forwards[{parts[{batch, rows|null, weights[] (one per row,
-//            or one for all)}], buffers (file|null), buffers_after (a K: as forward K left them)}]
+// reference  out, dtype, widen, train, forwards[{parts[{batch, rank (whose rows; optional),
+//            rows|null, weights[] (one per row, or one for all)}], buffers (file|null),
+//            buffers_after (a K: as forward K left them)}]
 //            -> "grad/NAME" of the sum over rows of weight x row loss, "loss", and for forward K
-//               "output/K", "after_forward/K/buffer/NAME". A forward's parts are evaluated in one
-//               call, one after the other, so batch statistics are those of all its rows.
+//               "output/K", "after_forward/K/buffer/NAME", and for a rank R whose rows it has
+//               "rank/R/after_forward/K/norm/LAYER", in the order of its batch. A forward's parts
+//               are evaluated in one call, one after the other, so batch statistics are those of
+//               all its rows.
 //
 // Contract words: gradient = mean_of_rank_means | global_sample_mean | sum; buffers = rank0 | local
 // | synchronised; uneven = join | drop | pad | refuse; statistics = global. Of a sampler: order =

@@ -350,5 +350,42 @@ TEST_F(HostTest, TheReferenceSumsWeightedRowsOfForwards) {
             Outcome::kUnsupported);
 }
 
+// Statistics are those of all parts together; a rank's rows are told apart, however they came.
+TEST_F(HostTest, TheReferenceGivesNormalisedRowsByRankInTheOrderOfTheirBatch) {
+  HostProcess host(LOCKSTEP_REFERENCE_HOST);
+  const std::string batch = (directory_ / "rows").string();
+  ASSERT_TRUE(history::write_tensors(
+      batch, {history::make_tensor("x", "F64", {3, 4}, {1, 2, 3, 4, 0, 7, 1, 5, 2, 2, 9, 1}),
+              history::make_tensor("y", "F64", {3, 4}, std::vector<double>(12, 0.5))}));
+  ASSERT_EQ(host.ask({{"message", "hello"}, {"protocol", 1}}).outcome, Outcome::kOk);
+  ASSERT_EQ(host.ask(init(0, 1)).outcome, Outcome::kOk);
+  ASSERT_EQ(host.ask({{"message", "model"}, {"name", "bn_rows"}}).outcome, Outcome::kOk);
+  const auto normalised = [&](const std::vector<int>& order) {
+    const std::string out = (directory_ / "out").string();
+    const auto answer =
+        host.ask({{"message", "reference"},
+                  {"out", out},
+                  {"dtype", "float64"},
+                  {"forwards",
+                   {{{"parts",
+                      {{{"batch", batch}, {"rank", 1}, {"rows", order}, {"weights", {1.0}}},
+                       {{"batch", batch}, {"rank", 0}, {"rows", {1}}, {"weights", {1.0}}}}}}}}});
+    EXPECT_EQ(answer.outcome, Outcome::kOk) << answer.text;
+    const auto file = history::TensorFile::open(out);
+    std::vector<std::vector<double>> ranks;
+    for (const char* name : {"rank/0/after_forward/0/norm/bn", "rank/1/after_forward/0/norm/bn"})
+      ranks.push_back(file->read(*file->find(name))->values);
+    return ranks;
+  };
+  const auto in_order = normalised({0, 1, 2});
+  const auto permuted = normalised({2, 0, 1});
+  ASSERT_EQ(in_order[0].size(), 4U);
+  ASSERT_EQ(in_order[1].size(), 12U);
+  for (std::size_t i = 0; i < 12; ++i)
+    EXPECT_NEAR(in_order[1][i], permuted[1][i], 1e-12);
+  for (std::size_t i = 0; i < 4; ++i)
+    EXPECT_NEAR(in_order[0][i], in_order[1][4 + i], 1e-12) << "the same row";
+}
+
 }  // namespace
 }  // namespace lockstep::test

@@ -1,19 +1,21 @@
-// Gradients by step and name: what ranks hold, what they should, and what known mistakes would have
-// given.
+// Observed tensors that have a reference: what ranks hold, what they should, and what known
+// mistakes would have given.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "harness/history/run.h"
 
 namespace lockstep::checkers {
 
-/// One gradient in one step: what ranks have, and what they should.
+/// One tensor at one point of a step.
 struct Subject {
   std::int64_t step{};
+  std::string phase{};
   std::string name{};  ///< "grad/fc1.weight".
   std::map<Rank, const Observation*> actual{};
   const Observation* right{};                          ///< For all ranks.
@@ -27,9 +29,10 @@ struct Subject {
   }
 };
 
-/// By step and name.
-using Subjects = std::map<std::pair<std::int64_t, std::string>, Subject>;
+/// By step, place within the step, and name.
+using Subjects = std::map<std::tuple<std::int64_t, std::int32_t, std::string>, Subject>;
 
-Subjects subjects_of(const Run& run);
+/// Of the observations that are asked about.
+Subjects subjects_of(const Run& run, const std::function<bool(const Observation&)>& asked);
 
 }  // namespace lockstep::checkers

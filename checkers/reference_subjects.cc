@@ -1,4 +1,4 @@
-#include "checkers/gradient_subjects.h"
+#include "checkers/reference_subjects.h"
 
 #include "checkers/observed.h"
 
@@ -10,13 +10,15 @@ bool is_permutation(const std::string& variant) { return variant.rfind("x1/", 0)
 
 }  // namespace
 
-Subjects subjects_of(const Run& run) {
+Subjects subjects_of(const Run& run, const std::function<bool(const Observation&)>& asked) {
   Subjects subjects;
   for (const Observation& observation : run.observations) {
-    if (kind_of(observation.name) != "grad")
+    if (!asked(observation))
       continue;
-    Subject& subject = subjects[{observation.step, observation.name}];
+    Subject& subject =
+        subjects[{observation.step, phase_order(observation.phase), observation.name}];
     subject.step = observation.step;
+    subject.phase = observation.phase;
     subject.name = observation.name;
     if (observation.role == Role::kRank && observation.rank)
       subject.actual[*observation.rank] = &observation;

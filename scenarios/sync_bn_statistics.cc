@@ -1,0 +1,143 @@
+#include "scenarios/sync_bn_statistics.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "scenarios/steps.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kTrainingSteps = 2;  // The second begins with running values of the first.
+
+std::vector<std::int64_t> rows_of(const Case& cell, std::int64_t step) {
+  constexpr std::int64_t kUneven[] = {3, 5, 7, 49, 2};
+  constexpr std::int64_t kEmpty[] = {5, 3, 0, 1, 0};
+  const bool empty = cell.option("rows") == "empty";
+  std::vector<std::int64_t> rows;
+  for (std::int64_t rank = 0; rank < cell.world_size; ++rank) {
+    // Other ranks have other numbers in the next step.
+    const std::int64_t place = (rank + step) % cell.world_size;
+    rows.push_back(empty ? kEmpty[place] : kUneven[place]);
+  }
+  return rows;
+}
+
+StepPlan step_of(const Case& cell, std::int64_t step) {
+  StepPlan plan;
+  plan.step = step;
+  plan.rows = rows_of(cell, step);
+  // A rank without rows has no mean of its losses.
+  plan.loss = cell.option("rows") == "empty" ? "sum" : "mean";
+  // Values are uniform in [-1, 1): their deviation is 1 / sqrt(3). Ranks have means of their own.
+  const double deviation = 1 / std::sqrt(3.0);
+  for (std::int32_t rank = 0; rank < cell.world_size; ++rank)
+    plan.offsets.push_back(deviation * (std::stod(cell.option("ratio", "0")) + rank));
+  return plan;
+}
+
+bool keeps_running_values(const Case& cell) { return cell.option("model") != "bn_stateless"; }
+
+Case cell_of(std::int32_t world, const std::string& dtype,
+             std::map<std::string, std::string> options) {
+  Case cell{.scenario = "sync-bn-statistics",
+            .implementation = "ddp",
+            .world_size = world,
+            .dtype = dtype};
+  cell.options = std::move(options);
+  // Nobody's buffers are broadcast: that they are equal is the statistics' doing.
+  cell.options.insert({{"sync_bn", "on"}, {"broadcast_buffers", "off"}});
+  const std::string model = cell.option("model");
+  cell.expected_marks = {cell.option("rows") == "empty" ? "a-rank-is-empty" : "rows-differ"};
+  if (model == "bn_rows" || model == "bn_sequence")
+    cell.expected_marks.emplace_back("one-dimension-is-supported");
+  if (keeps_running_values(cell))
+    cell.expected_marks.emplace_back("evaluated");
+  cell.required_checks = {"batch-statistics",   "collective-order", "deadlock",
+                          "gradient-reference", "process-end",      "replica-equality"};
+  cell.required = dtype == "float64";
+  cell.id = case_id(cell);
+  return cell;
+}
+
+// What the observed shapes of the normalised values say really happened.
+Result<void> mark_what_happened(Conversation& talk) {
+  std::vector<std::int64_t> rows;
+  std::size_t dimensions = 0;
+  for (const Observation& seen : talk.observations()) {
+    if (seen.role != Role::kRank || seen.step != 0 || seen.name != "norm/bn" || seen.shape.empty())
+      continue;
+    rows.push_back(seen.shape.front());
+    dimensions = seen.shape.size();
+  }
+  if (rows.empty())
+    return {};
+  const auto [least, most] = std::minmax_element(rows.begin(), rows.end());
+  if (*least == 0) {
+    if (auto marked = talk.mark("a-rank-is-empty"); !marked)
+      return marked;
+  }
+  if (*least != *most) {
+    if (auto marked = talk.mark("rows-differ"); !marked)
+      return marked;
+  }
+  // Articles say that BatchNorm1d cannot be synchronised. It can, with a length and without.
+  if (dimensions == 2 || dimensions == 3)
+    return talk.mark("one-dimension-is-supported");
+  return {};
+}
+
+}  // namespace
+
+std::string_view SyncBnStatistics::question() const {
+  return "is batch normalisation over all ranks' rows that of one process, in training and after?";
+}
+
+std::vector<Case> SyncBnStatistics::cells() const {
+  std::vector<Case> cells;
+  const auto add = [&](std::int32_t world, const std::string& dtype,
+                       const std::map<std::string, std::string>& options) {
+    cells.push_back(cell_of(world, dtype, options));
+  };
+  for (const std::int32_t world : {2, 3, 5}) {
+    for (const char* model : {"bn_rows", "bn_sequence", "conv_bn", "bn_cumulative"})
+      add(world, "float64", {{"model", model}});
+    if (world > 2)  // With two, one would have all rows: nothing to synchronise.
+      add(world, "float64", {{"model", "bn_rows"}, {"rows", "empty"}});
+    add(world, "float64", {{"model", "bn_sequence"}, {"ratio", "1000"}, {"rule", "cancelling"}});
+  }
+  add(3, "float64", {{"model", "bn_rows"}, {"ratio", "10"}});
+  add(3, "float64", {{"model", "bn_volume"}});
+  add(3, "float64", {{"model", "bn_volume"}, {"rows", "empty"}});
+  for (const char* model : {"bn_plain", "bn_stateless"})
+    add(3, "float64", {{"model", model}});
+  add(3, "float32", {{"model", "bn_sequence"}});
+  for (const char* ratio : {"10", "1000"})
+    add(3, "float32", {{"model", "bn_sequence"}, {"ratio", ratio}});
+  add(3, "bfloat16", {{"model", "bn_sequence"}});
+  return cells;
+}
+
+Result<void> SyncBnStatistics::converse(Conversation& talk, const Case& cell) const {
+  Result<Training> training = begin(talk, cell.option("model", "bn_rows"));
+  if (!training)
+    return training.error();
+  const std::int64_t steps = kTrainingSteps + (keeps_running_values(cell) ? 1 : 0);
+  for (std::int64_t step = 0; step < steps; ++step) {
+    StepPlan plan = step_of(cell, step);
+    plan.train = step < kTrainingSteps;
+    if (auto computed = reference_step(talk, *training, plan); !computed)
+      return computed;
+    if (auto trained = train_step(talk, *training, plan); !trained)
+      return trained;
+    if (!plan.train) {
+      if (auto marked = talk.mark("evaluated"); !marked)
+        return marked;
+    }
+  }
+  if (auto marked = mark_what_happened(talk); !marked)
+    return marked;
+  return talk.bye();
+}
+
+}  // namespace lockstep
