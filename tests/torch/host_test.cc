@@ -355,23 +355,24 @@ TEST_F(HostTest, TheReferenceGivesNormalisedRowsByRankInTheOrderOfTheirBatch) {
   HostProcess host(LOCKSTEP_REFERENCE_HOST);
   const std::string batch = (directory_ / "rows").string();
   ASSERT_TRUE(history::write_tensors(
-      batch, {history::make_tensor("x", "F64", {3, 4}, {1, 2, 3, 4, 0, 7, 1, 5, 2, 2, 9, 1}),
+      batch, {history::make_tensor("x", "F64", {3, 4},
+                                   std::vector<double>{1, 2, 3, 4, 0, 7, 1, 5, 2, 2, 9, 1}),
               history::make_tensor("y", "F64", {3, 4}, std::vector<double>(12, 0.5))}));
   ASSERT_EQ(host.ask({{"message", "hello"}, {"protocol", 1}}).outcome, Outcome::kOk);
   ASSERT_EQ(host.ask(init(0, 1)).outcome, Outcome::kOk);
   ASSERT_EQ(host.ask({{"message", "model"}, {"name", "bn_rows"}}).outcome, Outcome::kOk);
   const auto normalised = [&](const std::vector<int>& order) {
     const std::string out = (directory_ / "out").string();
-    const auto answer =
-        host.ask({{"message", "reference"},
-                  {"out", out},
-                  {"dtype", "float64"},
-                  {"forwards",
-                   {{{"parts",
-                      {{{"batch", batch}, {"rank", 1}, {"rows", order}, {"weights", {1.0}}},
-                       {{"batch", batch}, {"rank", 0}, {"rows", {1}}, {"weights", {1.0}}}}}}}}});
+    const protocol::Json all{{"batch", batch}, {"rank", 1}, {"rows", order}, {"weights", {1.0}}};
+    const protocol::Json one{
+        {"batch", batch}, {"rank", 0}, {"rows", std::vector<int>{1}}, {"weights", {1.0}}};
+    const protocol::Json forward{{"parts", protocol::Json::array({all, one})}};
+    const auto answer = host.ask({{"message", "reference"},
+                                  {"out", out},
+                                  {"dtype", "float64"},
+                                  {"forwards", protocol::Json::array({forward})}});
     EXPECT_EQ(answer.outcome, Outcome::kOk) << answer.text;
-    const auto file = history::TensorFile::open(out);
+    auto file = history::TensorFile::open(out);
     std::vector<std::vector<double>> ranks;
     for (const char* name : {"rank/0/after_forward/0/norm/bn", "rank/1/after_forward/0/norm/bn"})
       ranks.push_back(file->read(*file->find(name))->values);
