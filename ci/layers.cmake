@@ -14,10 +14,11 @@ set(LOCKSTEP_LAYER_mutant_table "")  # fixtures/mutants/mutant.h, table*.h: the 
 set(LOCKSTEP_LAYER_scenarios base history verdict protocol launch checkers symbols mutant_table)
 set(LOCKSTEP_LAYER_tap history_writer)
 set(LOCKSTEP_LAYER_history_writer "")
+set(LOCKSTEP_LAYER_entry base history_writer)
 set(LOCKSTEP_LAYER_implementations "")
 set(LOCKSTEP_LAYER_mutants implementations mutant_table)
 set(LOCKSTEP_LAYER_rank_host base protocol history implementations mutants mutant_table tap)
-set(LOCKSTEP_LAYER_cli base history verdict os launch protocol symbols report checkers scenarios)
+set(LOCKSTEP_LAYER_cli base history verdict os launch entry protocol symbols report checkers scenarios)
 
 # Layers that may see LibTorch. Everything else is refused it.
 set(LOCKSTEP_TORCH_LAYERS tap implementations mutants rank_host)

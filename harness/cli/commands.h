@@ -28,6 +28,8 @@ struct SuiteCommand {
 int run_suite_command(const SuiteCommand& command, const std::vector<std::string>& arguments);
 int run_check_command(const std::string& run_directory, const Output& output);
 int run_explain_command(const std::string& code);
+/// `program`: a Python, a script of one, or a program linked to LibTorch.
+int run_tap_build_command(const std::string& program);
 
 /// "lockstep: WHAT" and the next step, to stderr. Returns the status that goes with its kind.
 int report_error(const Error& error);

@@ -43,6 +43,7 @@ struct Parsed {
   SuiteCommand suite{};
   std::string run{};
   std::string code{};
+  std::string python{"python3"};
   Output check_output{};
 };
 
@@ -86,6 +87,11 @@ int run(int argc, char** argv) {
   CLI::App& explain =
       *app.add_subcommand("explain", "Say what a code means, its usual causes, what to look at");
   explain.add_option("CODE", parsed.code, "LS301, or its word")->required();
+  CLI::App& tap = *app.add_subcommand("tap", "What `run` enters a program with");
+  tap.require_subcommand(1);
+  tap.add_subcommand("build", "Compile it now, and not when a job starts")
+      ->add_option("--python", parsed.python, "For the torch of this Python, or of this program")
+      ->capture_default_str();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -98,6 +104,8 @@ int run(int argc, char** argv) {
     return run_check_command(parsed.run, parsed.check_output);
   if (explain.parsed())
     return run_explain_command(parsed.code);
+  if (tap.parsed())
+    return run_tap_build_command(parsed.python);
   return run_suite_command(parsed.suite, {argv, argv + argc});
 }
 

@@ -1,0 +1,191 @@
+// Compiles tap and shim for one LibTorch, with the compiler at hand and nothing of ours but their
+// sources, which lie beside the program.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "harness/base/unique_fd.h"
+#include "harness/entry/entry.h"
+#include "harness/entry/program.h"
+#include "harness/entry/tool.h"
+#include "harness/history/format.h"
+
+namespace lockstep::entry {
+namespace {
+
+namespace fs = std::filesystem;
+using Words = std::vector<std::string>;
+
+constexpr auto kCompileLimit = std::chrono::minutes(10);
+constexpr const char* kTap = "liblockstep_tap.so";
+constexpr const char* kShim = "liblockstep_shim.so";
+
+Error environment_error(std::string what, std::string help = "") {
+  return Error{Error::Kind::kEnvironment, std::move(what), std::move(help)};
+}
+
+/// PREFIX/share/lockstep of the program at PREFIX/bin/lockstep.
+fs::path sources_folder() {
+  std::error_code failed;
+  const fs::path self = fs::read_symlink("/proc/self/exe", failed);
+  return self.parent_path().parent_path() / "share" / "lockstep";
+}
+
+/// Every file that goes into the tap: changing one makes another tap.
+Result<std::string> all_sources(const fs::path& root) {
+  std::vector<fs::path> files;
+  std::error_code failed;
+  for (const char* folder : {"harness/tap", "harness/history", "ci/gloo_stubs"}) {
+    for (fs::recursive_directory_iterator at(root / folder, failed), end; at != end;
+         at.increment(failed)) {
+      if (at->is_regular_file(failed) && at->path().extension() != ".txt")
+        files.push_back(at->path());
+    }
+    if (failed)
+      return environment_error(fmt::format("the tap's sources are not in {}", root.string()),
+                               "build or install lockstep anew");
+  }
+  std::sort(files.begin(), files.end());
+  std::string text;
+  for (const fs::path& file : files) {
+    std::ifstream stream(file, std::ios::binary);
+    text.append(fs::relative(file, root, failed).string());
+    text.append(std::istreambuf_iterator<char>(stream), {});
+  }
+  return text;
+}
+
+Result<std::string> compiler() {
+  const char* const chosen = std::getenv("CXX");
+  for (const std::string name : {chosen == nullptr ? "" : chosen, "g++", "c++", "clang++"}) {
+    if (const auto path = find_in_path(name))
+      return *path;
+  }
+  return environment_error("there is no C++ compiler to build the tap with",
+                           "install g++, or set CXX");
+}
+
+Words tap_command(const std::string& compiler, const fs::path& sources, const Torch& torch) {
+  return {compiler, "-std=c++20", "-O2", "-fPIC", "-shared", "-w", "-fvisibility=hidden",
+          "-fvisibility-inlines-hidden", "-DNDEBUG", "-DUSE_DISTRIBUTED", "-DUSE_C10D_GLOO",
+          "-DUSE_RPC", "-DUSE_TENSORPIPE", "-I" + sources.string(),
+          // Stand-ins for gloo's headers, which wheels do not bring, come first.
+          "-isystem", (sources / "ci/gloo_stubs").string(), "-isystem", torch.root + "/include",
+          "-isystem", torch.root + "/include/torch/csrc/api/include",
+          (sources / "harness/tap/tap_library.cc").string(), "-L" + torch.root + "/lib",
+          "-ltorch_cpu", "-lc10", "-ldl",
+          // libtorch_cpu of a CUDA wheel needs libraries that the linker need not find.
+          "-Wl,--unresolved-symbols=ignore-in-shared-libs"};
+}
+
+Words shim_command(const std::string& compiler, const fs::path& sources) {
+  return {compiler,
+          "-x",
+          "c",
+          "-O2",
+          "-fPIC",
+          "-shared",
+          "-fvisibility=hidden",
+          (sources / "harness/tap/shim.c").string(),
+          "-ldl"};
+}
+
+Result<fs::path> cache_folder() {
+  const char* const cache = std::getenv("XDG_CACHE_HOME");
+  const char* const home = std::getenv("HOME");
+  if ((cache == nullptr || *cache == 0) && (home == nullptr || *home == 0))
+    return environment_error("there is no folder to keep the tap in", "set XDG_CACHE_HOME");
+  const fs::path folder =
+      (cache != nullptr && *cache != 0 ? fs::path(cache) : fs::path(home) / ".cache") /
+      "lockstep/tap";
+  std::error_code failed;
+  fs::create_directories(folder, failed);
+  if (failed)
+    return environment_error(fmt::format("cannot write {}: {}", folder.string(), failed.message()),
+                             "set XDG_CACHE_HOME to a folder that can be written");
+  return folder;
+}
+
+/// Whatever makes another tap of the same sources.
+std::string identity_of(const Torch& torch, const Words& command) {
+  std::error_code failed;
+  const auto size = fs::file_size(torch.library(), failed);
+  const auto written = fs::last_write_time(torch.library(), failed).time_since_epoch().count();
+  return fmt::format("{}|{}|{}|{}", torch.version, size, written, fmt::join(command, " "));
+}
+
+Result<void> compile(Words command, const fs::path& result) {
+  command.insert(command.end(), {"-o", result.string()});
+  const ToolResult built = run_tool(command, kCompileLimit);
+  if (built.status == 0)
+    return {};
+  return environment_error(
+      fmt::format("{} did not compile: {}", result.filename().string(),
+                  built.output.empty() ? "the compiler says nothing"
+                                       : built.output.substr(0, built.output.find('\n'))),
+      fmt::format("the command was: {}", fmt::join(command, " ")));
+}
+
+/// Both or nothing: the folder appears when they are complete.
+Result<void> compile_into(const fs::path& folder, const Words& shim, const Words& tap) {
+  const fs::path unfinished = fmt::format("{}.{}", folder.string(), ::getpid());
+  std::error_code failed;
+  fs::create_directories(unfinished, failed);
+  Result<void> done = compile(shim, unfinished / kShim);
+  if (done)
+    done = compile(tap, unfinished / kTap);
+  if (done) {
+    fs::rename(unfinished, folder, failed);
+    if (failed)
+      done =
+          environment_error(fmt::format("cannot write {}: {}", folder.string(), failed.message()));
+  }
+  std::error_code ignored;
+  fs::remove_all(unfinished, ignored);
+  return done;
+}
+
+}  // namespace
+
+Result<Built> build_tap(const Torch& torch, const Say& say) {
+  const fs::path sources = sources_folder();
+  const Result<std::string> text = all_sources(sources);
+  if (!text)
+    return text.error();
+  const Result<std::string> program = compiler();
+  if (!program)
+    return program.error();
+  const Result<fs::path> cache = cache_folder();
+  if (!cache)
+    return cache.error();
+  const Words tap = tap_command(*program, sources, torch);
+  const std::string identity = identity_of(torch, tap) + *text;
+  const fs::path folder =
+      *cache / fmt::format("torch-{}-{:016x}", torch.version,
+                           history::hash_bytes(identity.data(), identity.size()));
+  Built built{(folder / kTap).string(), (folder / kShim).string(), false};
+  std::error_code failed;
+  if (fs::exists(folder, failed))
+    return built;
+  // One of several that start at once compiles; the others wait for it.
+  const UniqueFd lock(
+      ::open((folder.string() + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!lock || ::flock(lock.get(), LOCK_EX) != 0)
+    return environment_error(fmt::format("cannot lock {}", folder.string()));
+  if (fs::exists(folder, failed))
+    return built;
+  if (say)
+    say(fmt::format("building the tap for torch {} (once; half a minute)", torch.version));
+  if (auto done = compile_into(folder, shim_command(*program, sources), tap); !done)
+    return done.error();
+  built.fresh = true;
+  return built;
+}
+
+}  // namespace lockstep::entry

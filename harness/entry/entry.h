@@ -1,0 +1,43 @@
+// How lockstep gets inside the processes of a job without changing them: by environment alone. A
+// shim is preloaded, and loads the tap once a process has loaded LibTorch (harness/tap/shim.c).
+// Both are compiled for the LibTorch that the command will load, once, and kept in the user's
+// cache.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "harness/entry/torch.h"
+
+namespace lockstep::entry {
+
+/// Hears what takes long ("building the tap for torch 2.15.0"), before it begins.
+using Say = std::function<void(const std::string&)>;
+
+struct Entry {
+  /// To be added to the environment of the job: LD_PRELOAD (ours after the user's), LOCKSTEP_TAP,
+  /// LOCKSTEP_TORCH, LOCKSTEP_HISTORY. Empty if nothing will be seen.
+  std::map<std::string, std::string> environment{};
+  /// Why nothing inside its processes will be seen, and what to do; empty: it will be.
+  std::string unseen{};
+};
+
+/// `history`: the directory for .lsh files; it exists. A process that loads another LibTorch than
+/// was foreseen, or in which the tap cannot be loaded, leaves `<pid>.unseen` there: one line, why.
+Entry prepare(const std::vector<std::string>& command, const std::string& history,
+              const Say& say = {});
+
+/// Where tap and shim for one LibTorch lie.
+struct Built {
+  std::string tap{};
+  std::string shim{};
+  bool fresh{};  ///< Just compiled; else found in the cache.
+};
+
+/// Compiles what is not there yet. Errors: kEnvironment (no compiler, no headers, nowhere to
+/// write).
+Result<Built> build_tap(const Torch& torch, const Say& say = {});
+
+}  // namespace lockstep::entry

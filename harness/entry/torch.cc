@@ -1,0 +1,108 @@
+#include "harness/entry/torch.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string_view>
+
+#include "harness/entry/program.h"
+#include "harness/entry/tool.h"
+
+namespace lockstep::entry {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMinorMin = 11, kMinorMax = 15;  // Of 2.x.
+
+// Importing torch takes seconds and needs its CUDA libraries, so it is only located.
+constexpr const char* kProbe =
+    "import importlib.util as u, os\n"
+    "s = u.find_spec('torch')\n"
+    "print('\\ntorch-root=' + (os.path.dirname(os.path.realpath(s.origin)) if s and s.origin else "
+    "''))";
+
+Error unsupported(std::string what) {
+  return Error{Error::Kind::kEnvironment, std::move(what),
+               fmt::format("torch 2.{} to 2.{} can be seen inside", kMinorMin, kMinorMax)};
+}
+
+/// The number after `#define NAME ` in torch/headeronly/version.h; -1 if there is none.
+int defined(const std::string& header, std::string_view name) {
+  const std::size_t at = header.find(fmt::format("#define {} ", name));
+  return at == std::string::npos ? -1 : std::atoi(header.c_str() + at + 9 + name.size());
+}
+
+Result<Torch> torch_at(const std::string& root) {
+  Torch torch{root, {}};
+  std::ifstream file(root + "/include/torch/headeronly/version.h");
+  const std::string header{std::istreambuf_iterator<char>(file), {}};
+  const int major = defined(header, "TORCH_VERSION_MAJOR");
+  const int minor = defined(header, "TORCH_VERSION_MINOR");
+  const int patch = defined(header, "TORCH_VERSION_PATCH");
+  std::error_code failed;
+  if (major < 0 || !fs::exists(torch.library(), failed))
+    return unsupported(fmt::format("the torch in {} has no headers beside its libraries", root));
+  torch.version = fmt::format("{}.{}.{}", major, minor, patch);
+  if (major != 2 || minor < kMinorMin || minor > kMinorMax)
+    return unsupported(fmt::format("the torch in {} is version {}", root, torch.version));
+  return torch;
+}
+
+Result<Torch> torch_of_python(const std::string& python) {
+  const ToolResult probe = run_tool({python, "-c", kProbe});
+  if (!probe.started)
+    return Error{Error::Kind::kEnvironment, fmt::format("{} cannot be run", python), ""};
+  constexpr std::string_view kAnswer = "\ntorch-root=";
+  const std::size_t at = probe.output.rfind(kAnswer);
+  std::string root = at == std::string::npos ? "" : probe.output.substr(at + kAnswer.size());
+  root.resize(root.find_last_not_of("\r\n") + 1);
+  if (probe.status != 0 || root.empty())
+    return Error{Error::Kind::kEnvironment, fmt::format("{} has no torch", python), ""};
+  return torch_at(root);
+}
+
+Result<Torch> torch_of(const Program& program) {
+  if (!program.python.empty())
+    return torch_of_python(program.python);
+  if (!program.obstacle.empty())
+    return Error{Error::Kind::kEnvironment, program.obstacle, ""};
+  return torch_at(fs::path(program.libtorch).parent_path().parent_path().string());
+}
+
+}  // namespace
+
+Result<Torch> torch_of_program(const std::string& program) {
+  const std::optional<Program> found = program_of(program);
+  if (found && !found->empty())
+    return torch_of(*found);
+  return Error{Error::Kind::kEnvironment,
+               fmt::format("{} is {}", program,
+                           found ? "neither Python nor linked to LibTorch" : "not a program"),
+               ""};
+}
+
+Result<Torch> torch_of_command(const std::vector<std::string>& command) {
+  for (const std::string& word : command) {
+    const std::optional<Program> program = program_of(word);
+    // The first word is what will run; what stands in the way of a later one may never matter.
+    if (program && !program->empty() && (program->obstacle.empty() || &word == command.data()))
+      return torch_of(*program);
+  }
+  const char* const environment = std::getenv("VIRTUAL_ENV");
+  std::string python = environment == nullptr ? "" : fmt::format("{}/bin/python", environment);
+  if (python.empty() || ::access(python.c_str(), X_OK) != 0)
+    python = find_in_path("python3").value_or(find_in_path("python").value_or(""));
+  if (python.empty())
+    return Error{Error::Kind::kEnvironment,
+                 "the command names no Python and no program linked to LibTorch, and there is no "
+                 "python3 in PATH",
+                 ""};
+  return torch_of_python(python);
+}
+
+}  // namespace lockstep::entry

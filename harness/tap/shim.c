@@ -1,0 +1,106 @@
+/* The door through which the tap enters: preloaded into every process of a job, it waits until one
+ * has loaded LibTorch by itself, and only then loads the tap. It needs libc and nothing else, so a
+ * shell that runs with it stays as it was.
+ *
+ * In the environment:
+ *   LOCKSTEP_TAP      the tap, a shared library
+ *   LOCKSTEP_TORCH    the libtorch_cpu.so that it was compiled for; into any other it must not go
+ *   LOCKSTEP_HISTORY  where the tap writes, and where this file says why a process stays unseen
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define EXPORTED __attribute__((visibility("default")))
+
+typedef void* (*Dlopen)(const char*, int);
+typedef int (*Main)(int, char**, char**);
+
+static Dlopen real_dlopen;
+static Main real_main;
+static int settled; /* The tap is in, or never will be. */
+
+/* Constructors of a library that is being loaded may load others: LibTorch is ready only when the
+ * outermost call has returned. */
+static __thread int depth __attribute__((tls_model("initial-exec")));
+
+static void find_real_dlopen(void) {
+  if (real_dlopen == NULL)
+    real_dlopen = (Dlopen)dlsym(RTLD_NEXT, "dlopen");
+}
+
+/* One line in <directory>/<pid>.unseen, which the report shows. */
+static void stay_unseen(const char* directory, const char* torch, const char* why) {
+  char path[PATH_MAX], text[2 * PATH_MAX];
+  snprintf(path, sizeof path, "%s/%d.unseen", directory, (int)getpid());
+  const int length = snprintf(text, sizeof text, "%s: %s\n", torch, why);
+  const int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  if (file < 0)
+    return;
+  if (write(file, text, length < (int)sizeof text ? (size_t)length : sizeof text - 1) < 0)
+    unlink(path);
+  close(file);
+}
+
+static void enter_if_torch_is_there(void) {
+  if (__atomic_load_n(&settled, __ATOMIC_ACQUIRE))
+    return;
+  const int saved = errno;
+  find_real_dlopen();
+  struct link_map* const torch = real_dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+  if (torch != NULL && !__atomic_exchange_n(&settled, 1, __ATOMIC_ACQ_REL)) {
+    const char* const tap = getenv("LOCKSTEP_TAP");
+    const char* const expected = getenv("LOCKSTEP_TORCH");
+    const char* const history = getenv("LOCKSTEP_HISTORY");
+    struct stat have, need;
+    if (tap == NULL || expected == NULL || history == NULL)
+      ; /* The job's environment was replaced: nobody asks for a tap. */
+    else if (stat(torch->l_name, &have) != 0 || stat(expected, &need) != 0 ||
+             have.st_dev != need.st_dev || have.st_ino != need.st_ino)
+      stay_unseen(history, torch->l_name, "no tap was built for this LibTorch");
+    else if (real_dlopen(tap, RTLD_NOW | RTLD_LOCAL) == NULL)
+      stay_unseen(history, torch->l_name, dlerror());
+  }
+  if (torch != NULL)
+    dlclose(torch);
+  else
+    dlerror(); /* The program must not find our failure in place of its own. */
+  errno = saved;
+}
+
+/* Everything but a path that may bring LibTorch is passed on by a tail call: the loader takes the
+ * return address for the library that asks, whose RUNPATH it searches. */
+EXPORTED void* dlopen(const char* file, int mode) {
+  find_real_dlopen();
+  if (file == NULL || file[0] != '/' || strstr(file, "torch") == NULL ||
+      __atomic_load_n(&settled, __ATOMIC_ACQUIRE))
+    return real_dlopen(file, mode);
+  ++depth;
+  void* const library = real_dlopen(file, mode);
+  --depth;
+  if (library != NULL && depth == 0)
+    enter_if_torch_is_there();
+  return library;
+}
+
+static int main_of_program(int argc, char** argv, char** environment) {
+  enter_if_torch_is_there();
+  return real_main(argc, argv, environment);
+}
+
+/* A program that is linked to LibTorch has it, with all constructors run, when main begins. */
+EXPORTED int __libc_start_main(Main program, int argc, char** argv, void (*init)(void),
+                               void (*finish)(void), void (*loader_finish)(void), void* stack_end) {
+  typedef int (*Start)(Main, int, char**, void (*)(void), void (*)(void), void (*)(void), void*);
+  const Start real_start = (Start)dlsym(RTLD_NEXT, "__libc_start_main");
+  real_main = program;
+  return real_start(main_of_program, argc, argv, init, finish, loader_finish, stack_end);
+}

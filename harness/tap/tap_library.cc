@@ -1,0 +1,28 @@
+// The tap as a shared library, compiled for the LibTorch of the user's program as one piece, where
+// nothing of ours but harness/tap and the history writer is there. The shim (shim.c) loads it.
+#include <climits>
+#include <cstdlib>
+
+#include "harness/tap/groups.cc"
+#include "harness/tap/operation.cc"
+#include "harness/tap/tap.cc"
+
+namespace lockstep::tap {
+namespace {
+
+std::int32_t number_in_environment(const char* name, std::int32_t otherwise) {
+  const char* const text = std::getenv(name);
+  char* end = nullptr;
+  const long value = text == nullptr ? -1 : std::strtol(text, &end, 10);
+  const bool good = end != nullptr && end != text && *end == 0 && value >= 0 && value <= INT_MAX;
+  return good ? static_cast<std::int32_t>(value) : otherwise;
+}
+
+__attribute__((constructor)) void enter() {
+  start({.directory = std::getenv("LOCKSTEP_HISTORY"),
+         .rank = number_in_environment("RANK", -1),
+         .world_size = number_in_environment("WORLD_SIZE", 0)});
+}
+
+}  // namespace
+}  // namespace lockstep::tap
