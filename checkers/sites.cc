@@ -16,6 +16,10 @@ std::string_view basename_of(std::string_view path) {
   return slash == std::string_view::npos ? path : path.substr(slash + 1);
 }
 
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
 bool is_library(std::string_view module) {
   constexpr std::array kPrefixes{std::string_view{"libtorch"},       std::string_view{"libc10"},
                                  std::string_view{"libc.so"},        std::string_view{"libc-"},
@@ -42,10 +46,21 @@ bool is_library_source(std::string_view path) {
       std::string_view{"/include/c10/"},        std::string_view{"/include/c++/"},
       std::string_view{"torch/csrc/"}};
   for (const std::string_view part : kParts) {
-    if (path.find(part) != std::string_view::npos)
+    if (contains(path, part))
       return true;
   }
   return false;
+}
+
+/// Installed by somebody else, into the interpreter or a virtual environment.
+bool is_installed_package(std::string_view path) {
+  return contains(path, "/site-packages/") || contains(path, "/dist-packages/");
+}
+
+/// Of Python's own library ("/usr/lib/python3.11/threading.py"), or frozen into the interpreter.
+bool is_python_library(std::string_view path) {
+  return !is_installed_package(path) &&
+         (contains(path, "/lib/python3.") || path.substr(0, 8) == "<frozen ");
 }
 
 bool is_library_function(std::string_view function) {
@@ -89,15 +104,21 @@ std::uint64_t site_key(const Process& process, std::uint32_t site) {
 
 bool is_user_frame(const Frame& frame) {
   return !is_library(frame.module) && !is_library_source(frame.module) &&
-         !is_library_source(frame.file) && !is_library_function(frame.function);
+         !is_library_source(frame.file) && !is_library_function(frame.function) &&
+         !is_python_library(frame.module);
 }
 
 const Frame* user_frame(const std::vector<Frame>& frames) {
+  const Frame* of_package = nullptr;
   for (const Frame& frame : frames) {
-    if (frame.line > 0 && is_user_frame(frame))
+    if (frame.line <= 0 || !is_user_frame(frame))
+      continue;
+    if (!is_installed_package(frame.module))
       return &frame;
+    if (of_package == nullptr)
+      of_package = &frame;
   }
-  return nullptr;
+  return of_package;
 }
 
 std::optional<SiteRef> site_of(Rank rank, const std::vector<Frame>& frames,

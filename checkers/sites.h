@@ -14,11 +14,12 @@ namespace lockstep::checkers {
 /// Same code position on two ranks, same key. 0: not recorded.
 std::uint64_t site_key(const Process& process, std::uint32_t site);
 
-/// False for frames of LibTorch, of the C and C++ libraries, of an interpreter, and of the tap
-/// itself.
+/// False for frames of LibTorch, of the C, C++ and Python libraries, of an interpreter, and of the
+/// tap itself.
 bool is_user_frame(const Frame& frame);
 
-/// The first frame of the user's code; null if there is none.
+/// The first frame of the user's code; else of a package that calls torch for them (a trainer);
+/// null if there is none.
 const Frame* user_frame(const std::vector<Frame>& frames);
 
 /// The line of a call; none if its site was not recorded or has no line of the user's.

@@ -6,9 +6,11 @@ import repository
 
 TABLE = repository.ROOT / "ci" / "layers.cmake"
 SOURCES = (".h", ".cc")
-# Layers that are files beside others. The writer is compiled with the user's torch, into the user's process.
+# Layers that are files beside others. The writer and what reads Python's frames are compiled with the
+# user's torch, into the user's process.
 FILES = {
     "history_writer": re.compile(r"harness/history/(format|vocabulary|writer\w*)\.h$"),
+    "python": re.compile(r"harness/python/\w+\.h$"),
     "mutant_table": re.compile(r"fixtures/mutants/(mutant|table\w*)\.h$"),
 }
 STANDARD_ONLY = tuple(FILES)

@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <string_view>
 
 #include "harness/base/unique_fd.h"
 #include "harness/entry/entry.h"
@@ -23,6 +25,9 @@ namespace fs = std::filesystem;
 using Words = std::vector<std::string>;
 
 constexpr auto kCompileLimit = std::chrono::minutes(10);
+// The first holds the tap; of the others headers are enough.
+constexpr std::array<std::string_view, 4> kSourceFolders{"harness/tap", "harness/python",
+                                                         "harness/history", "ci/gloo_stubs"};
 constexpr const char* kTap = "liblockstep_tap.so";
 constexpr const char* kShim = "liblockstep_shim.so";
 
@@ -41,10 +46,11 @@ fs::path sources_folder() {
 Result<std::string> all_sources(const fs::path& root) {
   std::vector<fs::path> files;
   std::error_code failed;
-  for (const char* folder : {"harness/tap", "harness/history", "ci/gloo_stubs"}) {
+  for (const std::string_view folder : kSourceFolders) {
     for (fs::recursive_directory_iterator at(root / folder, failed), end; at != end;
          at.increment(failed)) {
-      if (at->is_regular_file(failed) && at->path().extension() != ".txt")
+      const std::string kind = at->path().extension().string();
+      if (at->is_regular_file(failed) && (kind == ".h" || folder == kSourceFolders.front()))
         files.push_back(at->path());
     }
     if (failed)

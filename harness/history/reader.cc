@@ -236,7 +236,10 @@ bool ProcessReader::parse_site(const DefinitionHead& head, std::span<const std::
       return false;
     // Names are copied into each frame: counted, so that a hostile file cannot multiply them.
     string_bytes_ += strings_[record.module].size() + strings_[record.function].size();
-    site.frames.push_back({strings_[record.module], record.offset, "", std::max(record.line, 0),
+    // A Python frame names its function at once, and its module is the source.
+    const bool python = record.function != 0;
+    site.frames.push_back({strings_[record.module], record.offset,
+                           python ? strings_[record.module] : "", std::max(record.line, 0),
                            strings_[record.function]});
   }
   process_.sites.push_back(std::move(site));

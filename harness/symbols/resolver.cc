@@ -189,8 +189,10 @@ class Resolver::Impl {
   }
 
   void resolve(Frame& frame) {
-    if (frame.line > 0 || frame.module.empty())
+    if (frame.line > 0 || frame.module.empty()) {
+      frame.file = shortened(frame.file);
       return;
+    }
     const Position& position = look_up(frame.module, frame.offset);
     frame.line = position.line;
     if (frame.file.empty())

@@ -11,6 +11,7 @@
 
 #include "harness/tap/groups.h"
 #include "harness/tap/operation.h"
+#include "harness/tap/python_sites.h"
 #include "harness/tap/stack.h"
 
 namespace lockstep::tap {
@@ -25,6 +26,8 @@ struct Tap {
   history::Writer* writer{};
   Groups* groups{};
   bool sites{};
+  bool python{};  // Its frames can be read, and say more than return addresses.
+  PythonSites python_sites{};
   std::vector<c10::RegistrationHandleRAII> registrations{};
 };
 
@@ -96,6 +99,10 @@ struct Kernel::Passed {
 };
 
 __attribute__((noinline)) std::uint32_t Kernel::site() const {
+  if (the_tap->python) {
+    if (const std::uint32_t site = the_tap->python_sites.site(*the_tap->writer); site != 0)
+      return site;
+  }
   std::array<const void*, history::kFramesMax> addresses;
   const std::uint32_t count = return_addresses(addresses.data(), history::kFramesMax, /*skip=*/2);
   return the_tap->writer->site(addresses.data(), count);
@@ -204,12 +211,16 @@ bool start(const Options& options) {
   writing.world_size = options.world_size;
   writing.torch_version = TORCH_VERSION;
   writing.capabilities = history::kSeesCompletion;
+  PythonSites python_sites;
+  const bool python = options.sites && python_sites.begin();
   if (options.sites)
     writing.capabilities |= history::kSeesSites;
+  if (python)
+    writing.capabilities |= history::kSeesPythonSites;
   history::Writer* const writer = history::Writer::open(writing);
   if (writer == nullptr)
     return false;
-  the_tap = new Tap{writer, new Groups(*writer), options.sites, {}};
+  the_tap = new Tap{writer, new Groups(*writer), options.sites, python, python_sites, {}};
   the_tap->groups->set_world(options.world_size);
   register_kernels(*the_tap);
   return true;

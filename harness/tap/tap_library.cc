@@ -1,10 +1,12 @@
 // The tap as a shared library, compiled for the LibTorch of the user's program as one piece, where
-// nothing of ours but harness/tap and the history writer is there. The shim (shim.c) loads it.
+// nothing of ours but harness/tap, harness/python and the history writer is there. The shim
+// (shim.c) loads it.
 #include <climits>
 #include <cstdlib>
 
 #include "harness/tap/groups.cc"
 #include "harness/tap/operation.cc"
+#include "harness/tap/python_sites.cc"
 #include "harness/tap/tap.cc"
 
 namespace lockstep::tap {

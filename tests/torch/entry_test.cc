@@ -4,6 +4,10 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
+
+#include "checkers/sites.h"
+#include "harness/history/format.h"
 #include "tests/torch/entered.h"
 
 namespace lockstep::test {
@@ -19,6 +23,15 @@ std::vector<std::string> operations_of(const Process& process) {
   return names;
 }
 
+/// "two_lines.py:10 train_step": the line of the user's by which the call is shown.
+std::string line_of(const Process& process, const Collective& call) {
+  const Frame* const frame = checkers::user_frame(process.sites.at(call.site).frames);
+  if (frame == nullptr)
+    return "none";
+  return std::filesystem::path(frame->file).filename().string() + ":" +
+         std::to_string(frame->line) + " " + frame->function;
+}
+
 TEST(Entry, AnUnmodifiedPythonProgramIsSeen) {
   const Entered run = run_entered("two_lines.py", 2);
   EXPECT_THAT(run.statuses, ElementsAre(0, 0)) << run.output;
@@ -32,6 +45,23 @@ TEST(Entry, AnUnmodifiedPythonProgramIsSeen) {
     ASSERT_EQ(process.groups.size(), 1U);
     EXPECT_TRUE(process.vouches(0));
   }
+}
+
+TEST(Entry, ACallIsShownAtItsLineOfPython) {
+  const Entered run = run_entered("two_lines.py", 2);
+  const std::string reduce = marked_line("two_lines.py", "reduce") + " train_step";
+  const std::string barrier = marked_line("two_lines.py", "barrier") + " main";
+  for (const int rank : {0, 1}) {
+    const Process& process = run.of_rank(rank);
+    EXPECT_NE(process.capabilities & history::kSeesPythonSites, 0U);
+    std::vector<std::string> lines;
+    for (const Collective& call : process.collectives)
+      lines.push_back(line_of(process, call));
+    EXPECT_THAT(lines, ElementsAre(reduce, reduce, reduce, barrier));
+    EXPECT_EQ(process.collectives[0].site, process.collectives[2].site);
+  }
+  EXPECT_EQ(checkers::site_key(run.of_rank(0), run.of_rank(0).collectives[0].site),
+            checkers::site_key(run.of_rank(1), run.of_rank(1).collectives[0].site));
 }
 
 }  // namespace

@@ -1,0 +1,56 @@
+// Where CPython keeps the frames of its threads: offsets in bytes, on 64-bit machines, checked with
+// offsetof against the headers of 3.11.7, 3.12.1 and 3.13.0. Whoever uses them compares first what
+// they read with what the interpreter itself says: another build may differ.
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep::python {
+
+struct Layout {
+  int minor{};  ///< Of Python 3.
+  // PyThreadState. Before 3.13 the current frame lies in a further structure.
+  std::uint16_t thread_frame{};
+  bool thread_has_cframe{};
+  std::uint16_t cframe_frame{};
+  std::uint16_t thread_next{}, thread_native_id{};
+  // _PyInterpreterFrame
+  std::uint16_t frame_code{}, frame_previous{}, frame_instruction{}, frame_owner{};
+  // PyCodeObject
+  std::uint16_t code_first_line{}, code_file{}, code_name{}, code_lines{}, code_instructions{};
+  // Text of a PyUnicodeObject that is ASCII, and of another.
+  std::uint16_t text_ascii{}, text_wide{};
+  // From the runtime to the first thread.
+  std::uint16_t runtime_interpreters{}, interpreter_threads{};
+};
+
+constexpr Layout kLayouts[] = {
+    {11, 56, true, 8, 8, 160, 32, 48, 56, 69, 72, 112, 128, 136, 184, 48, 72, 40, 16},
+    {12, 56, true, 0, 8, 144, 0, 8, 56, 70, 68, 112, 128, 136, 192, 40, 56, 40, 72},
+    {13, 72, false, 0, 8, 160, 0, 8, 56, 70, 68, 112, 128, 136, 200, 40, 56, 632, 7344},
+};
+
+/// Null: a version whose layout is not known.
+constexpr const Layout* layout_of(int minor) {
+  for (const Layout& layout : kLayouts) {
+    if (layout.minor == minor)
+      return &layout;
+  }
+  return nullptr;
+}
+
+// The same in all of them.
+constexpr std::uint16_t kObjectType = 8;
+constexpr std::uint16_t kCodeConstants = 24, kCodeNames = 32;
+constexpr std::uint16_t kTextLength = 16, kTextHash = 24, kTextState = 32;
+constexpr std::uint16_t kBytesLength = 16, kBytesData = 32;
+
+/// Owner of a frame that stands for a call into the interpreter and not for code (since 3.12).
+constexpr std::uint8_t kOwnedByInterpreter = 3;
+
+/// In the word at kTextState.
+constexpr std::uint32_t text_kind(std::uint32_t state) { return state >> 2 & 7; }  // 1, 2, 4 bytes
+constexpr bool text_is_compact(std::uint32_t state) { return (state >> 5 & 1) != 0; }
+constexpr bool text_is_ascii(std::uint32_t state) { return (state >> 6 & 1) != 0; }
+
+}  // namespace lockstep::python
