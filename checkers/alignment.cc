@@ -265,7 +265,11 @@ Habit habit(const TokenWindow& window) {
   }
   if (occasions > 0 && same_call(calls[last], calls[now]))
     return Habit::kFollowed;
-  return occasions >= 2 ? Habit::kBroken : Habit::kUnknown;
+  // A line that it was never at begins something new, such as what is done after the loop.
+  const bool been_there = std::any_of(calls.begin(), std::prev(calls.end()), [&](const Token& t) {
+    return calls[now].site == 0 || t.site == calls[now].site;
+  });
+  return occasions >= 2 && been_there ? Habit::kBroken : Habit::kUnknown;
 }
 
 }  // namespace lockstep::checkers

@@ -12,6 +12,7 @@
 #include "checkers/deadlock.h"
 #include "checkers/gradient_reference.h"
 #include "checkers/history_complete.h"
+#include "checkers/loop_exit.h"
 #include "checkers/marks.h"
 #include "checkers/process_end.h"
 #include "checkers/replica_equality.h"
@@ -51,11 +52,15 @@ bool is_an_end(const Finding& finding) {
   return finding.code == "LS101" || finding.code == "LS102";
 }
 
-/// The ranks that the end is about had already issued the call in which others disagree: the end
-/// came after.
-bool entered(const Finding& end, const Finding& mismatch) {
-  RankSet there = mismatch.affected;
-  for (const Rank rank : mismatch.culprits)
+bool is_a_loop_exit(const Finding& finding) {
+  return finding.code == "LS305" || finding.code == "LS306";
+}
+
+/// The ranks that the end is about had already issued the call in which others disagree, or had
+/// left the loop: the end came after.
+bool entered(const Finding& end, const Finding& parting) {
+  RankSet there = parting.affected;
+  for (const Rank rank : parting.culprits)
     there.insert(rank);
   // Without a culprit, an end that only noticed a peer is a consequence of whatever else is proven.
   return end.culprits.empty() || std::any_of(end.culprits.begin(), end.culprits.end(),
@@ -69,8 +74,10 @@ void absorb(Finding& first, Finding& later) {
   const bool same_call = !first.group.empty() && first.group == later.group &&
                          (first.seq == later.seq || mismatch_led_there);
   const bool explains_wait = is_an_end(first) && later.code.rfind("LS3", 0) == 0;
+  const bool left_the_loop_and_exited =
+      is_a_loop_exit(first) && later.code == "LS102" && later.culprits == first.culprits;
   first.consequences += later.consequences;
-  if (same_call || explains_wait) {
+  if (same_call || explains_wait || left_the_loop_and_exited) {
     std::vector<std::string> codes = later.also;
     codes.insert(codes.begin(), later.code);
     for (const std::string& code : codes) {
@@ -115,7 +122,8 @@ std::vector<Finding> one_per_divergence(std::vector<Finding> findings) {
     return findings;
   std::size_t first = 0;
   for (std::size_t i = 0; is_an_end(findings.front()) && i < findings.size(); ++i) {
-    if (place_of(findings[i].code) == 30 && entered(findings.front(), findings[i])) {
+    const bool parted = place_of(findings[i].code) == 30 || is_a_loop_exit(findings[i]);
+    if (parted && entered(findings.front(), findings[i])) {
       first = i;
       break;
     }
@@ -186,6 +194,7 @@ Verdict checked(const Checker& checker, const Run& run) {
 Checkers all_checkers() {
   Checkers checkers;
   checkers.push_back(std::make_unique<ProcessEndChecker>());
+  checkers.push_back(std::make_unique<LoopExit>());
   checkers.push_back(std::make_unique<CollectiveOrder>());
   checkers.push_back(std::make_unique<Deadlock>());
   checkers.push_back(std::make_unique<ReplicaEquality>());

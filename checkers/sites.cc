@@ -94,10 +94,13 @@ std::uint64_t site_key(const Process& process, std::uint32_t site) {
     return 0;
   std::uint64_t key = 0xcbf29ce484222325ULL;
   for (const Frame& frame : process.sites[site].frames) {
-    // By the object alone: names may be resolved or not, and a key must not depend on it. The tap
-    // and LibTorch between it and the user say nothing about where the user is.
-    if (!is_library(frame.module) && !is_library_source(frame.module))
-      key = hash(key, frame.module) * 0x9e3779b97f4a7c15ULL + frame.offset;
+    // Native code by the object alone: names may be resolved or not, and a key must not depend on
+    // it. The tap and LibTorch between it and the user say nothing about where the user is.
+    if (is_library(frame.module) || is_library_source(frame.module))
+      continue;
+    key = hash(key, frame.module) * 0x9e3779b97f4a7c15ULL + frame.offset;
+    if (frame.is_python())
+      key = hash(key, frame.function);
   }
   return key == 0 ? 1 : key;
 }

@@ -1,6 +1,7 @@
 // Events of the journal as JSON and back. Included by the journal's .cc files only.
 #pragma once
 
+#include <concepts>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -58,10 +59,11 @@ class Fields {
     if (good_)
       value = static_cast<Role>(number);
   }
-  void get(const char* key, std::vector<std::int64_t>& value) {
+  template <std::signed_integral T>
+  void get(const char* key, std::vector<T>& value) {
     each(key, [&](const Json& item) {
       if (item.is_number_integer())
-        value.push_back(item.get<std::int64_t>());
+        value.push_back(item.get<T>());
       else
         good_ = false;
     });
@@ -88,6 +90,7 @@ class Fields {
       fields.get("file", frame.file);
       fields.get("line", frame.line);
       fields.get("function", frame.function);
+      fields.get("loops", frame.loops);
       good_ = good_ && fields.good();
     });
   }
@@ -110,12 +113,15 @@ class Fields {
 
 inline Json to_json(const std::vector<Frame>& frames) {
   Json list = Json::array();
-  for (const Frame& frame : frames)
+  for (const Frame& frame : frames) {
     list.push_back({{"module", frame.module},
                     {"offset", frame.offset},
                     {"file", frame.file},
                     {"line", frame.line},
                     {"function", frame.function}});
+    if (!frame.loops.empty())
+      list.back()["loops"] = frame.loops;
+  }
   return list;
 }
 

@@ -130,16 +130,20 @@ void read_symbols(const std::string& directory, Run& run) {
   auto text = read_whole(directory + "/symbols.json", kJsonBytesMax);
   if (!text)
     return;  // Positions stay raw.
-  std::map<std::pair<std::string, std::uint64_t>, Frame> known;
+  const auto identity = [](const Frame& frame) {
+    return std::tuple(frame.module, frame.offset, frame.is_python() ? frame.function : "");
+  };
+  std::map<std::tuple<std::string, std::uint64_t, std::string>, Frame> known;
   for (Frame& frame : symbols_from_json(*text))
-    known.emplace(std::pair(frame.module, frame.offset), std::move(frame));
+    known.emplace(identity(frame), std::move(frame));
   for (Frame* const frame : frames_of(run)) {
-    const auto at = known.find({frame->module, frame->offset});
+    const auto at = known.find(identity(*frame));
     if (at == known.end())
       continue;
     frame->file = at->second.file;
     frame->line = at->second.line;
     frame->function = at->second.function;
+    frame->loops = at->second.loops;
   }
 }
 

@@ -11,6 +11,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "harness/base/error.h"
@@ -19,14 +20,23 @@
 
 namespace lockstep {
 
-/// One frame of a call site or stack. `module`+`offset` identify it across ranks; file, line and
-/// function are filled by symbols/ when the run is closed (line 0 = not known).
+/// One frame of a call site or stack. Native: `module`+`offset` identify it across ranks; file,
+/// line and function are filled by symbols/ when the run is closed (line 0 = not known). Python:
+/// the source file is the module, and `function` belongs to the identity.
 struct Frame {
-  std::string module{};    ///< Path of the mapped object.
+  std::string module{};    ///< Path of the mapped object, or of the Python source.
   std::uint64_t offset{};  ///< Of the instruction in the object (return address - 1 for callers).
   std::string file{};
   std::int32_t line{};
   std::string function{};
+  std::vector<std::int32_t> loops{};  ///< Python: lines of the loops around it, outermost first;
+                                      ///< empty where there is none, or the source was not read.
+
+  [[nodiscard]] bool is_python() const {
+    const std::string_view name(module);
+    return !name.empty() &&
+           (name.front() == '<' || (name.size() > 3 && name.substr(name.size() - 3) == ".py"));
+  }
   friend bool operator==(const Frame&, const Frame&) = default;
 };
 

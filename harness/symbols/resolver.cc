@@ -9,12 +9,18 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <unordered_map>
 #include <vector>
 
+#include "harness/symbols/python_loops.h"
+
 namespace lockstep::symbols {
 namespace {
+
+constexpr std::uintmax_t kSourceBytesMax = 8U << 20;  // Of a Python file.
 
 struct Position {
   std::string file{};
@@ -189,10 +195,12 @@ class Resolver::Impl {
   }
 
   void resolve(Frame& frame) {
-    if (frame.line > 0 || frame.module.empty()) {
+    if (frame.is_python()) {
       frame.file = shortened(frame.file);
-      return;
+      frame.loops = source(frame.module).loops_around(frame.line);
     }
+    if (frame.line > 0 || frame.module.empty())
+      return;
     const Position& position = look_up(frame.module, frame.offset);
     frame.line = position.line;
     if (frame.file.empty())
@@ -202,6 +210,21 @@ class Resolver::Impl {
   }
 
  private:
+  const PythonSource& source(const std::string& path) {
+    if (sources_.size() >= options_.modules_max)
+      sources_.clear();
+    const auto known = sources_.find(path);
+    if (known != sources_.end())
+      return known->second;
+    std::string text;
+    std::error_code failed;
+    if (std::filesystem::file_size(path, failed) <= kSourceBytesMax && !failed) {
+      std::ifstream file(path, std::ios::binary);
+      text.assign(std::istreambuf_iterator<char>(file), {});
+    }
+    return sources_.emplace(path, PythonSource(text)).first->second;
+  }
+
   const Position& look_up(const std::string& path, std::uint64_t offset) {
     if (remembered_ >= options_.cached_max) {
       positions_.clear();
@@ -238,6 +261,7 @@ class Resolver::Impl {
   std::string root_{};
   std::map<std::string, std::unique_ptr<Module>> modules_{};  // Null: cannot be read.
   std::map<std::string, std::unordered_map<std::uint64_t, Position>> positions_{};
+  std::map<std::string, PythonSource> sources_{};  // Empty: cannot be read.
   std::size_t remembered_{};
 };
 

@@ -29,12 +29,12 @@ std::uint32_t site_of(Process& process, const Call& call) {
     return 0;
   for (std::uint32_t i = 1; i < process.sites.size(); ++i) {
     const Frame& frame = process.sites[i].frames.front();
-    if (frame.file == call.file && frame.line == call.line)
+    if (frame.file == call.file && frame.line == call.line && frame.loops == call.loops)
       return i;
   }
-  process.sites.push_back({{Frame{"/usr/lib/libtorch_cpu.so", 77, "", 0, "c10d::allreduce_"},
+  process.sites.push_back({{Frame{"/usr/lib/libtorch_cpu.so", 77, "", 0, "c10d::allreduce_", {}},
                             Frame{"/app/" + call.file, static_cast<std::uint64_t>(call.line),
-                                  call.file, call.line, "step"}}});
+                                  call.file, call.line, "step", call.loops}}});
   std::swap(process.sites.back().frames[0], process.sites.back().frames[1]);
   return static_cast<std::uint32_t>(process.sites.size() - 1);
 }
@@ -74,6 +74,11 @@ Call Call::at(std::string site_file, std::int32_t site_line) const {
   Call c = *this;
   c.file = std::move(site_file);
   c.line = site_line;
+  return c;
+}
+Call Call::in_loop(std::int32_t loop_line) const {
+  Call c = *this;
+  c.loops.push_back(loop_line);
   return c;
 }
 Call Call::async() const {
@@ -292,7 +297,7 @@ StackSample stack_of(const Run& run, Rank rank, std::vector<std::string> functio
   stack.rank = rank;
   stack.pid = stack.tid = 1000 + rank.value;
   for (std::string& function : functions)
-    stack.frames.push_back({"/usr/lib/libtorch_cpu.so", 1, "", 0, std::move(function)});
+    stack.frames.push_back({"/usr/lib/libtorch_cpu.so", 1, "", 0, std::move(function), {}});
   return stack;
 }
 

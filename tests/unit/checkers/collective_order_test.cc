@@ -379,13 +379,15 @@ TEST(CollectiveOrder, OnTwoRanksTheOneThatBreaksItsHabitIsNamed) {
   const Row loop{broadcast("dp", 4).at("t.py", 1), all_reduce("dp", 8).at("t.py", 2),
                  all_reduce("dp", 9).at("t.py", 3)};
   const Row before = times(10, loop);
-  const Finding finding = only_finding(make_run({
-      before + loop,
-      before + Row{loop[0], barrier("dp").at("t.py", 9)},
-  }));
-  EXPECT_EQ(finding.code, "LS201");
-  EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
-  EXPECT_EQ(finding.confidence, Confidence::kLikely);
+  const Finding skips = only_finding(make_run({before + loop, before + Row{loop[0], loop[0]}}));
+  EXPECT_EQ(skips.code, "LS201");
+  EXPECT_EQ(skips.culprits, RankSet{Rank{1}});
+  EXPECT_EQ(skips.confidence, Confidence::kLikely);
+  // A line that nobody was at before: the first checkpoint, on the right rank or the wrong one.
+  const Finding begins =
+      only_finding(make_run({before + loop, before + Row{loop[0], barrier("dp").at("t.py", 9)}}));
+  EXPECT_EQ(begins.code, "LS201");
+  EXPECT_TRUE(begins.culprits.empty());
 }
 
 TEST(CollectiveOrder, AnUnknownCallBeforeItSparesTheMinority) {

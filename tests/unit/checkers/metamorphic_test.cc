@@ -106,6 +106,23 @@ lockstep::Run overflowed() {
   return run;
 }
 
+lockstep::Run out_of_a_loop(bool exits) {
+  const Row round{broadcast("dp", 4).at("t.py", 1).in_loop(1),
+                  all_reduce("dp", 8).at("t.py", 2).in_loop(1)};
+  const Row next{broadcast("dp", 4).at("t.py", 1).in_loop(1).failed()};
+  const Row rest = exits ? Row{} : Row{barrier("dp").at("t.py", 3).pending()};
+  lockstep::Run run =
+      make_run({times(3, round) + next, times(3, round) + rest, times(3, round) + next});
+  if (!exits) {
+    hang(run);
+    return run;
+  }
+  ends_with_status(run, Rank{1}, 0, stall_ns(run));
+  ends_with_status(run, Rank{0}, 1, stall_ns(run) + kMs);
+  ends_with_status(run, Rank{2}, 1, stall_ns(run) + kMs);
+  return run;
+}
+
 std::vector<Shape> shapes() {
   const Row two = times(2, kStep);
   const Call pending = all_reduce("dp", 8).at("t.cc", 2).pending();
@@ -149,6 +166,8 @@ std::vector<Shape> shapes() {
          hang(run);
          return run;
        }},
+      {"left the loop and waits", "LS305", [] { return out_of_a_loop(false); }},
+      {"left the loop and exited", "LS305", [] { return out_of_a_loop(true); }},
       {"cycle", "LS302",
        [] {
          lockstep::Run run =

@@ -1,0 +1,300 @@
+#include "checkers/loop_exit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "checkers/agreement.h"
+#include "checkers/attribution.h"
+#include "checkers/sites.h"
+
+namespace lockstep::checkers {
+namespace {
+
+constexpr std::uint64_t kPeriodMax = 512;
+constexpr std::uint64_t kRepetitionsMin = 2;
+
+/// The same call from the same line; a call whose line is not known is like no other.
+bool is_same_call(const Member& member, std::uint64_t a, std::uint64_t b) {
+  const Collective* x = member.at(a);
+  const Collective* y = member.at(b);
+  return x != nullptr && y != nullptr && member.site_key(*x) != 0 &&
+         member.site_key(*x) == member.site_key(*y) && agree(*x, *y);
+}
+
+/// The first place where the members did not all issue one call.
+std::optional<std::uint64_t> first_difference(const GroupView& group) {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  for (const Member& member : group.members) {
+    begin = std::max(begin, member.first_seq);
+    end = std::max(end, member.first_seq + member.slots.size());
+  }
+  for (std::uint64_t seq = begin; seq < end; ++seq) {
+    const Collective* first = group.members.front().at(seq);
+    for (const Member& member : group.members) {
+      const Collective* call = member.at(seq);
+      if (first == nullptr || call == nullptr || call->overlapped || !agree(*first, *call))
+        return seq;
+    }
+  }
+  return std::nullopt;
+}
+
+bool exited_with_0(const Run& run, Rank rank) {
+  return std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
+    return end.rank == rank && !end.our_signal && end.exit_status == 0;
+  });
+}
+
+/// A loop of a Python source, in the function that it belongs to.
+using Loop = std::tuple<std::string, std::string, std::int32_t>;
+
+const std::vector<Frame>& frames_of(const Member& member, const Collective& call) {
+  return member.process->sites[call.site < member.process->sites.size() ? call.site : 0].frames;
+}
+
+/// Loops that are around `inside` and not around `outside`, where the two stacks part.
+std::set<Loop> loops_left(const std::vector<Frame>& inside, const std::vector<Frame>& outside) {
+  std::set<Loop> left;
+  auto a = inside.rbegin();
+  auto b = outside.rbegin();
+  const auto same_function = [](const Frame& x, const Frame& y) {
+    return x.module == y.module && x.function == y.function;
+  };
+  while (a != inside.rend() && b != outside.rend() && same_function(*a, *b) &&
+         a->offset == b->offset) {
+    ++a;
+    ++b;
+  }
+  if (a == inside.rend() || b == outside.rend() || !same_function(*a, *b))
+    return left;
+  for (const std::int32_t line : a->loops) {
+    if (std::find(b->loops.begin(), b->loops.end(), line) == b->loops.end())
+      left.emplace(a->module, a->function, line);
+  }
+  return left;
+}
+
+/// A group at the place where ranks may have parted: those that went on with their repetition, and
+/// those that did not.
+class Parting {
+ public:
+  Parting(const Run& run, const GroupView& group, std::uint64_t seq)
+      : run_(run), group_(group), seq_(seq) {
+    for (const Member& member : group.members) {
+      const auto loop = repetition_before(member, seq);
+      (loop ? stayed_ : left_).push_back(&member);
+      if (loop)
+        loop_ = *loop;
+    }
+  }
+
+  [[nodiscard]] bool is_an_exit() const {
+    return !stayed_.empty() && !left_.empty() && all_stayed_in_one_loop() &&
+           std::all_of(left_.begin(), left_.end(),
+                       [&](const Member* member) { return has_left(*member); }) &&
+           std::any_of(stayed_.begin(), stayed_.end(),
+                       [&](const Member* member) { return cannot_go_on(*member); });
+  }
+
+  [[nodiscard]] Finding finding() const;
+
+ private:
+  [[nodiscard]] bool all_stayed_in_one_loop() const {
+    const Collective& next = *stayed_.front()->at(seq_);
+    return std::all_of(stayed_.begin(), stayed_.end(), [&](const Member* member) {
+      return repetition_before(*member, seq_)->period == loop_.period &&
+             agree(next, *member->at(seq_));
+    });
+  }
+
+  /// What it issued after the calls that all issued, in this group or in another one; null if
+  /// nothing.
+  [[nodiscard]] const Collective* next_of(const Member& member) const {
+    const Collective* last = member.at(seq_ - 1);
+    const auto& calls = member.process->collectives;
+    const auto next = std::find_if(calls.begin(), calls.end(), [&](const Collective& call) {
+      return last != nullptr && call.record > last->record;
+    });
+    return next == calls.end() ? nullptr : &*next;
+  }
+
+  /// It ended well, or went on to a line behind the loop that all its repeated calls stand in.
+  [[nodiscard]] bool has_left(const Member& member) const {
+    const Collective* next = next_of(member);
+    if (next == nullptr)
+      return exited_with_0(run_, member.rank);
+    std::set<Loop> common;
+    for (std::uint64_t seq = seq_ - loop_.period; seq < seq_; ++seq) {
+      const Collective* call = member.at(seq);
+      if (call == nullptr)
+        return false;
+      const std::set<Loop> left = loops_left(frames_of(member, *call), frames_of(member, *next));
+      if (seq == seq_ - loop_.period)
+        common = left;
+      else
+        std::erase_if(common, [&](const Loop& loop) { return !left.contains(loop); });
+    }
+    return !common.empty();
+  }
+
+  /// Its next call found no partner.
+  [[nodiscard]] bool cannot_go_on(const Member& member) const {
+    const Collective& call = *member.at(seq_);
+    const bool meets_another = std::any_of(left_.begin(), left_.end(), [&](const Member* other) {
+      const Collective* theirs = other->at(seq_);
+      return theirs != nullptr && !agree(call, *theirs);
+    });
+    return meets_another || call.failed ||
+           (!call.completed_ns && !exited_with_0(run_, member.rank));
+  }
+
+  /// The first one, and what it may be as well where the calls alone cannot tell.
+  [[nodiscard]] std::vector<std::string> codes() const {
+    if (!is_same_call(*stayed_.front(), loop_.begin, seq_))
+      return {"LS306"};
+    const bool whole = (seq_ - loop_.begin) % loop_.period == 0;
+    // With one call in the body, or the same call twice, it does not show where it was left.
+    if (whole && loop_.period > 1)
+      return {"LS305"};
+    return {"LS305", "LS306"};
+  }
+
+  /// How often this rank came to the first call of the loop, the place of parting included.
+  [[nodiscard]] std::uint64_t rounds_of(const Member& member) const {
+    const Member& peer = *stayed_.front();
+    const Collective& head = *peer.at(loop_.begin);
+    std::uint64_t rounds = 0;
+    for (std::uint64_t seq = member.first_seq; seq <= seq_; ++seq) {
+      const Collective* call = member.at(seq);
+      const bool is_head =
+          call != nullptr && agree(head, *call) && member.site_key(*call) == peer.site_key(head);
+      rounds += is_head ? 1 : 0;
+    }
+    return rounds;
+  }
+
+  [[nodiscard]] std::string headline(bool ran_out) const;
+  void add_sites(Finding& finding) const;
+
+  const Run& run_;
+  const GroupView& group_;
+  std::uint64_t seq_;
+  Repetition loop_{};
+  std::vector<const Member*> stayed_{}, left_{};
+};
+
+RankSet ranks_in(const std::vector<const Member*>& members) {
+  RankSet ranks;
+  for (const Member* member : members)
+    ranks.insert(member->rank);
+  return ranks;
+}
+
+std::string Parting::headline(bool ran_out) const {
+  const Member& peer = *stayed_.front();
+  const std::string loop = at_site(site_of(*peer.process, *peer.at(loop_.begin), "peer"));
+  const std::uint64_t rounds = rounds_of(*left_.front());
+  if (!ran_out)
+    return fmt::format("{} left the loop{} inside round {}, before {}; {} issued it",
+                       words(ranks_in(left_)), loop, rounds, group_.label(*peer.at(seq_)),
+                       words(ranks_in(stayed_)));
+  return fmt::format("{} left the loop{} after {} round{}; {} went on with round {}",
+                     words(ranks_in(left_)), loop, rounds, rounds == 1 ? "" : "s",
+                     words(ranks_in(stayed_)), rounds_of(peer));
+}
+
+void Parting::add_sites(Finding& finding) const {
+  const Member& short_one = *left_.front();
+  const Collective* next = next_of(short_one);
+  const Collective* last = next != nullptr ? next : short_one.at(seq_ - 1);
+  if (auto site = site_of(*short_one.process, *last, "culprit"))
+    finding.sites.push_back(*site);
+  const Member& peer = *stayed_.front();
+  if (auto site = site_of(*peer.process, *peer.at(seq_), "peer"))
+    finding.sites.push_back(*site);
+}
+
+Finding Parting::finding() const {
+  const Collective& due = *stayed_.front()->at(seq_);
+  const std::vector<std::string> all = codes();
+  const bool ran_out = all.front() == "LS305";
+  Finding finding;
+  finding.code = all.front();
+  finding.also.assign(all.begin() + 1, all.end());
+  finding.headline = headline(ran_out);
+  finding.culprits = ranks_in(left_);
+  finding.affected = ranks_in(stayed_);
+  finding.group = group_.label();
+  finding.op = std::string(history::name_of(due.op));
+  finding.seq = seq_;
+  finding.at_ns = due.issued_ns;
+  finding.confidence = ran_out ? Confidence::kCertain : Confidence::kLikely;
+  finding.cause = ran_out ? "its work ended before that of the others: fewer batches, or a loop "
+                            "that is left on a condition of its own"
+                          : "a condition that holds on this rank only ended its loop";
+  for (const Member& member : group_.members) {
+    const Collective* next = next_of(member);
+    finding.evidence.push_back(fmt::format(
+        "rank {}: {} rounds, then {}", member.rank.value, rounds_of(member),
+        next == nullptr ? std::string("it exited with status 0")
+                        : describe(*next) + at_site(site_of(*member.process, *next, "peer"))));
+  }
+  add_sites(finding);
+  return finding;
+}
+
+}  // namespace
+
+std::optional<Repetition> repetition_before(const Member& member, std::uint64_t seq) {
+  for (std::uint64_t period = 1; period <= kPeriodMax; ++period) {
+    if (seq < member.first_seq + kRepetitionsMin * period)
+      return std::nullopt;
+    std::uint64_t begin = seq - period + 1;  // From here on each call comes again a period later.
+    while (begin > member.first_seq && is_same_call(member, begin - 1, begin - 1 + period))
+      --begin;
+    if (seq - begin >= kRepetitionsMin * period)
+      return Repetition{begin, period};
+  }
+  return std::nullopt;
+}
+
+Verdict LoopExit::check(const Run& run) const {
+  Verdict verdict{.name = std::string(name())};
+  if (!run.plan.scenario.empty()) {
+    verdict.outcome = Outcome::kSkipped;
+    verdict.reason = "the plan of the scenario says how many batches each rank has";
+    return verdict;
+  }
+  if (run.live || !run.journal_complete)
+    verdict.reason = run.live ? "the run goes on" : "LS901: the journal of the run is incomplete";
+  std::optional<Finding> first;
+  for (const GroupView& group : group_views(run, first_act_ns(run))) {
+    const auto seq = group.members.size() < 2 ? std::nullopt : first_difference(group);
+    if (!seq || *seq == 0)
+      continue;
+    ++verdict.examined["differences"];
+    if (!known_before(group, *seq)) {
+      verdict.reason = fmt::format("LS901: not all before {}#{} is known", group.label(), *seq);
+      continue;
+    }
+    const Parting parting(run, group, *seq);
+    if (!parting.is_an_exit())
+      continue;
+    Finding finding = parting.finding();
+    if (!first || finding.at_ns < first->at_ns)
+      first = std::move(finding);
+  }
+  if (first) {
+    verdict.outcome = Outcome::kFail;
+    verdict.findings.push_back(std::move(*first));
+  } else if (verdict.reason.empty()) {
+    verdict.outcome = Outcome::kPass;
+  }
+  return verdict;
+}
+
+}  // namespace lockstep::checkers

@@ -1,0 +1,33 @@
+// Which loops of a Python source a line stands in: what tells a call after a loop from one inside.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::symbols {
+
+/// Where the statements of a source begin, so that many lines of it can be looked up.
+class PythonSource {
+ public:
+  explicit PythonSource(std::string_view text);
+
+  /// Lines of the `for` and `while` statements around a line, within its function, outermost first.
+  /// The line of such a statement belongs to its own loop. Empty: none, or there is no such line.
+  [[nodiscard]] std::vector<std::int32_t> loops_around(std::int32_t line) const;
+
+ private:
+  enum class Kind : std::uint8_t { kOther, kLoop, kScope };
+  struct Statement {
+    std::int32_t line{};
+    std::int32_t indent{};
+    Kind kind{};
+  };
+
+  static Kind kind_of(std::string_view statement);
+
+  std::vector<Statement> statements_{};  ///< Ascending by line.
+  std::int32_t lines_{};
+};
+
+}  // namespace lockstep::symbols

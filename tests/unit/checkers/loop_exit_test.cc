@@ -1,0 +1,223 @@
+// Goal: who left a loop is named where the lines of the calls show it, after whole rounds (LS305)
+// or from inside the body (LS306), whether the rank then exits or waits elsewhere; and nothing is
+// said of a rank that may still be in the loop.
+#include "checkers/loop_exit.h"
+
+#include <gtest/gtest.h>
+
+#include "checkers/judge.h"
+#include "tests/support/typed_run.h"
+
+namespace lockstep::testing {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+const Call kBackward = all_reduce("dp", 8).at("t.py", 21).in_loop(18);
+const Call kLog = all_reduce("dp", 1).at("t.py", 25).in_loop(18);
+const Call kBarrier = barrier("dp").at("t.py", 30);
+const Row kStart2{broadcast("dp", 4).at("t.py", 12), broadcast("dp", 5).at("t.py", 12)};
+const Row kRound{kBackward, kLog};
+
+Row rounds(std::size_t count, const Row& more = {}) {
+  return kStart2 + times(count, kRound) + more;
+}
+
+lockstep::Run hanging(const std::vector<Row>& rows) {
+  lockstep::Run run = make_run(rows);
+  hang(run);
+  return run;
+}
+
+/// Rank 1 exits with status 0, and the others lose the call they wait in.
+lockstep::Run exiting(const std::vector<Row>& rows) {
+  lockstep::Run run = make_run(rows);
+  ends_with_status(run, Rank{1}, 0, stall_ns(run));
+  for (std::int32_t rank = 0; rank < run.plan.world_size; ++rank) {
+    if (rank != 1)
+      ends_with_status(run, Rank{rank}, 1, stall_ns(run) + (1 + static_cast<unsigned>(rank)) * kMs);
+  }
+  return run;
+}
+
+Finding only_finding(const lockstep::Run& run) {
+  const checkers::Judgement judged = checkers::judge(run, checkers::all_checkers());
+  EXPECT_EQ(judged.findings.size(), 1U);
+  return judged.findings.empty() ? Finding{} : judged.findings.front();
+}
+
+Verdict checked(const lockstep::Run& run) { return checkers::LoopExit().check(run); }
+
+TEST(LoopExit, TheRankThatRanOutAndWaitsBehindTheLoopIsNamed) {
+  const Finding finding =
+      only_finding(hanging({rounds(3, {kBackward.pending()}), rounds(3, {kBarrier.pending()})}));
+  EXPECT_EQ(finding.code, "LS305");
+  EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
+  EXPECT_EQ(finding.affected, RankSet{Rank{0}});
+  EXPECT_EQ(finding.confidence, Confidence::kCertain);
+  EXPECT_EQ(finding.headline,
+            "rank 1 left the loop at t.py:21 after 3 rounds; rank 0 went on with round 4");
+  EXPECT_EQ(finding.also, (Strings{"LS201", "LS302"}));
+  ASSERT_EQ(finding.sites.size(), 2U);
+  EXPECT_EQ(finding.sites[0].line, 30);
+  EXPECT_EQ(finding.sites[0].role, "culprit");
+  EXPECT_EQ(finding.sites[1].line, 21);
+}
+
+TEST(LoopExit, TheRankThatRanOutAndExitsIsNamed) {
+  const Finding finding = only_finding(
+      exiting({rounds(3, {kBackward.failed()}), rounds(3), rounds(3, {kBackward.failed()})}));
+  EXPECT_EQ(finding.code, "LS305");
+  EXPECT_EQ(finding.also, Strings{"LS102"});
+  EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
+  EXPECT_EQ(finding.affected, (RankSet{Rank{0}, Rank{2}}));
+  EXPECT_EQ(finding.sites.front().line, 25) << "its last call";
+}
+
+TEST(LoopExit, LeavingFromInsideTheBodyIsAnotherCode) {
+  const Row inside = rounds(3, {kBackward});
+  for (const lockstep::Run& run :
+       {hanging({inside + Row{kLog.pending()}, inside + Row{kBarrier.pending()}}),
+        exiting({inside + Row{kLog.failed()}, inside})}) {
+    const Finding finding = only_finding(run);
+    EXPECT_EQ(finding.code, "LS306");
+    EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
+    EXPECT_EQ(finding.confidence, Confidence::kLikely);
+    EXPECT_EQ(finding.sites.back().line, 25) << "the call that it left out";
+  }
+}
+
+TEST(LoopExit, WhereTheBodyHasOneCallItMayBeEither) {
+  const Row before = kStart2 + times(3, {kBackward});
+  const Finding finding =
+      only_finding(hanging({before + Row{kBackward.pending()}, before + Row{kBarrier.pending()}}));
+  EXPECT_EQ(finding.code, "LS305");
+  EXPECT_EQ(finding.also.front(), "LS306");
+}
+
+TEST(LoopExit, SeveralMayHaveRunOut) {
+  const Finding finding =
+      only_finding(hanging({rounds(4, {kBarrier.pending()}), rounds(4, {kBackward.pending()}),
+                            rounds(4, {kBarrier.pending()})}));
+  EXPECT_EQ(finding.code, "LS305");
+  EXPECT_EQ(finding.culprits, (RankSet{Rank{0}, Rank{2}}));
+}
+
+TEST(LoopExit, ARankMayGoOnInAnotherGroup) {
+  const Finding finding = only_finding(hanging(
+      {rounds(3, {kBackward.pending()}), rounds(3, {barrier("tp").at("t.py", 30).pending()})}));
+  EXPECT_EQ(finding.code, "LS305");
+  EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
+}
+
+TEST(LoopExit, AnAbortOfAVictimIsItsConsequence) {
+  lockstep::Run run = make_run({rounds(3, {kBackward.pending()}),
+                                rounds(3, {all_reduce("dp", 1).at("t.py", 30).pending()})});
+  ends_with_signal(run, Rank{1}, 6, stall_ns(run));
+  ends_with_status(run, Rank{0}, 1, stall_ns(run) + kMs);
+  EXPECT_EQ(only_finding(run).code, "LS305");
+  ends_with_signal(run, Rank{0}, 6, stall_ns(run));
+  ends_with_status(run, Rank{1}, 1, stall_ns(run) + kMs);
+  EXPECT_EQ(only_finding(run).code, "LS305");
+  EXPECT_EQ(only_finding(run).culprits, RankSet{Rank{1}});
+}
+
+// ---- Silent.
+
+TEST(LoopExit, HealthyEndsAreSilent) {
+  EXPECT_EQ(checked(make_run({rounds(5), rounds(5)})).outcome, Outcome::kPass);
+  const Row one_round{kBackward, kLog};
+  EXPECT_EQ(checked(make_run({one_round, one_round})).outcome, Outcome::kPass);
+  // A root that broadcasts once more, to nobody, and ends well.
+  const lockstep::Run unneeded =
+      make_run({times(4, {broadcast("dp", 8).at("t.py", 21).in_loop(18)}),
+                times(3, {broadcast("dp", 8).at("t.py", 21).in_loop(18)})});
+  EXPECT_EQ(checked(unneeded).outcome, Outcome::kPass);
+}
+
+TEST(LoopExit, ACallInsideTheLoopIsNoExit) {  // A checkpoint under `if rank == 0`.
+  const Call gather = all_gather("dp", 1, 2).at("t.py", 27).in_loop(18).pending();
+  const lockstep::Run run = hanging({rounds(3, {gather}), rounds(3, {kBackward.pending()})});
+  EXPECT_TRUE(checked(run).findings.empty());
+  EXPECT_TRUE(only_finding(run).culprits.empty());
+}
+
+TEST(LoopExit, ACallBehindTheInnerLoopOnlyLeavesTheInnerOne) {
+  const auto in_both = [](const Call& call) { return call.in_loop(10).in_loop(18); };
+  const Call inner = in_both(all_reduce("dp", 8).at("t.py", 21));
+  const Call epoch_end = all_reduce("dp", 1).at("t.py", 27).in_loop(10);
+  const Row epoch = times(3, {inner}) + Row{epoch_end};
+  const Finding short_epoch =
+      only_finding(hanging({epoch + times(3, {inner}) + Row{inner.pending()},
+                            epoch + times(3, {inner}) + Row{epoch_end.pending()}}));
+  EXPECT_EQ(short_epoch.code, "LS305");
+  EXPECT_EQ(short_epoch.culprits, RankSet{Rank{1}});
+  // At the head of the third epoch another call of the outer body: no loop was left.
+  const Call extra = barrier("dp").at("t.py", 11).in_loop(10).pending();
+  EXPECT_TRUE(checked(hanging({epoch + epoch + Row{inner.pending()}, epoch + epoch + Row{extra}}))
+                  .findings.empty());
+}
+
+TEST(LoopExit, WithoutTheSourceNobodyIsSaidToHaveLeft) {
+  const Call backward = all_reduce("dp", 8).at("t.cc", 21);
+  const Row before = times(3, {backward});
+  const lockstep::Run run = hanging(
+      {before + Row{backward.pending()}, before + Row{barrier("dp").at("t.cc", 30).pending()}});
+  EXPECT_TRUE(checked(run).findings.empty());
+  EXPECT_EQ(only_finding(run).code, "LS201");
+  EXPECT_TRUE(only_finding(run).culprits.empty());
+}
+
+TEST(LoopExit, WithoutTwoRoundsThereIsNoPattern) {
+  const lockstep::Run run = exiting({rounds(1, {kBackward.failed()}), rounds(1)});
+  EXPECT_TRUE(checked(run).findings.empty());
+  EXPECT_EQ(only_finding(run).code, "LS102");
+}
+
+TEST(LoopExit, ARankThatIsSlowOrDiedHasNotLeft) {
+  lockstep::Run run = hanging({rounds(3, {kBackward.pending()}), rounds(3)});
+  EXPECT_TRUE(checked(run).findings.empty()) << "it may be on its way";
+  run = make_run({rounds(3, {kBackward.failed()}), rounds(3)});
+  ends_with_status(run, Rank{1}, 3, stall_ns(run));
+  ends_with_status(run, Rank{0}, 1, stall_ns(run) + kMs);
+  EXPECT_TRUE(checked(run).findings.empty());
+  EXPECT_EQ(only_finding(run).code, "LS101");
+}
+
+TEST(LoopExit, LinesThatAlwaysDifferAreNoExit) {  // if rank == 0: broadcast(a) else: broadcast(b)
+  const Row root = times(5, {broadcast("dp", 8).at("t.py", 21).in_loop(18)});
+  const Row other = times(5, {broadcast("dp", 8).at("t.py", 23).in_loop(18)});
+  EXPECT_EQ(checked(make_run({root, other})).outcome, Outcome::kPass);
+}
+
+// ---- Cannot decide.
+
+TEST(LoopExit, WhatIsNotKnownConvictsNobody) {
+  const lockstep::Run whole =
+      hanging({rounds(3, {kBackward.pending()}), rounds(3, {kBarrier.pending()})});
+  lockstep::Run run = whole;
+  run.journal_complete = false;
+  EXPECT_EQ(checked(run).outcome, Outcome::kUndecided);
+  run = whole;
+  process_of(run, Rank{1}).groups[0].seen_from_creation = false;
+  EXPECT_EQ(checked(run).outcome, Outcome::kUndecided);
+  run = whole;
+  run.processes.pop_back();
+  EXPECT_TRUE(checked(run).findings.empty());
+  run = whole;
+  run.plan.scenario = "uneven-batches";
+  EXPECT_EQ(checked(run).outcome, Outcome::kSkipped);
+}
+
+TEST(LoopExit, TheShortestPatternIsTaken) {
+  const lockstep::Run run = make_run({kStart2 + times(4, {kBackward, kBackward, kLog})});
+  const checkers::Member member = checkers::group_views(run).front().members.front();
+  const auto loop = checkers::repetition_before(member, 11);
+  ASSERT_TRUE(loop);
+  EXPECT_EQ(loop->period, 3U);
+  EXPECT_EQ(loop->begin, 2U);
+  EXPECT_FALSE(checkers::repetition_before(member, 6)) << "one repetition is none";
+}
+
+}  // namespace
+}  // namespace lockstep::testing

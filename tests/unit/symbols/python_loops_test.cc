@@ -1,0 +1,85 @@
+// Goal: a line is in the loops that Python would say. Method: sources as text, lines by marker.
+#include "harness/symbols/python_loops.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace lockstep::symbols {
+namespace {
+
+using Lines = std::vector<std::int32_t>;
+
+/// Of the line that ends with the comment `# name`.
+std::int32_t line_of(const std::string& source, const std::string& name) {
+  const std::size_t at = source.find("# " + name + "\n");
+  return 1 + static_cast<std::int32_t>(std::count(
+                 source.begin(), source.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
+}
+
+const std::string kTraining = R"(import torch
+
+for module in modules:  # imports
+    def train(loader):
+        for epoch in range(3):  # epochs
+            while True:  # steps
+                x = """
+no statement begins here
+"""
+                if x: y = [
+  1, 2]  # continued
+                step(x)  # step
+                call(a, b,
+           c)  # argument
+            else:
+                finish()  # otherwise
+            # a comment
+  # another one, further left
+            log()  # log
+        done = 1 + \
+ 2
+        barrier()  # barrier
+)";
+
+Lines around(const std::string& name) {
+  return PythonSource(kTraining).loops_around(line_of(kTraining, name));
+}
+
+TEST(PythonLoops, TheLoopsAroundALineOutermostFirst) {
+  const Lines epochs{line_of(kTraining, "epochs")};
+  const Lines steps{line_of(kTraining, "epochs"), line_of(kTraining, "steps")};
+  EXPECT_EQ(around("step"), steps);
+  EXPECT_EQ(around("log"), epochs);
+  EXPECT_EQ(around("barrier"), Lines{}) << "a loop around the function is not around its calls";
+}
+
+TEST(PythonLoops, TheLineOfALoopIsInIt) {
+  EXPECT_EQ(around("epochs"), Lines{line_of(kTraining, "epochs")});
+  EXPECT_EQ(around("imports"), Lines{line_of(kTraining, "imports")});
+}
+
+TEST(PythonLoops, LinesWithinAStatementAreWhereItBegins) {
+  EXPECT_EQ(around("continued"), around("step"));
+  EXPECT_EQ(around("argument"), around("step"));
+}
+
+TEST(PythonLoops, TheElseOfALoopIsBehindIt) { EXPECT_EQ(around("otherwise"), around("log")); }
+
+TEST(PythonLoops, AnAsyncLoopIsOne) {
+  const PythonSource source(
+      "async def f():\n  async  for x in y:\n    g(x)\n  async with z:\n    h()\n");
+  EXPECT_EQ(source.loops_around(3), Lines{2});
+  EXPECT_EQ(source.loops_around(5), Lines{});
+}
+
+TEST(PythonLoops, WhatIsNoSourceHasNone) {
+  EXPECT_EQ(PythonSource("").loops_around(1), Lines{});
+  EXPECT_EQ(PythonSource("for x in y:\n  z()").loops_around(99), Lines{});
+  EXPECT_EQ(PythonSource("'never closed\nfor x in y: (\n  z()").loops_around(-1), Lines{});
+  EXPECT_EQ(PythonSource("for x in '\\").loops_around(1), Lines{1});
+}
+
+}  // namespace
+}  // namespace lockstep::symbols
