@@ -73,7 +73,7 @@ Result<void> move_files(const std::string& from, const std::string& to) {
   std::error_code error;
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(from, error)) {
-    if (entry.path().extension() == ".lsh")
+    if (entry.path().extension() == ".lsh" || entry.path().extension() == ".unseen")
       names.push_back(entry.path().filename().string());
   }
   if (error)

@@ -10,8 +10,8 @@ namespace lockstep::history {
 constexpr const char* kLivePrefix = "lockstep-";  ///< Of a run's directory in tmpfs.
 constexpr const char* kLiveLink = "live";  ///< RUN/history/live: link to it, while there is one.
 
-/// Moves every .lsh file of `from` into `to`; across file systems as a copy without its zero pages.
-/// Errors: kIo; the files that were not moved are left where they are.
+/// Moves every .lsh and .unseen file of `from` into `to`; across file systems as a copy without its
+/// zero pages. Errors: kIo; the files that were not moved are left where they are.
 Result<void> move_files(const std::string& from, const std::string& to);
 
 /// Removes what a killed lockstep left in tmpfs for this run and its cases: only a directory of the

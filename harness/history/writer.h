@@ -171,7 +171,8 @@ class Writer {
   GroupEntry* groups_ = nullptr;  // Private copy of what was defined; counts stay zero.
   std::uint32_t group_count_ = 0;
   std::uint32_t epoch_ = 0;
-  std::int32_t owner_pid_ = 0;  // Only where the kernel cannot wipe on fork.
+  std::int32_t owner_pid_ = 0;
+  bool forked_ = false;  // Only where the kernel cannot wipe on fork.
   bool wipes_ = false;
   Volatile* volatile_ = nullptr;
 };

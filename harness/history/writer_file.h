@@ -60,6 +60,7 @@ struct WriterOptions {
   std::int32_t world_size = 0;
   const char* torch_version = "";
   std::uint64_t capabilities = 0;
+  bool at_first_group = false;  ///< No file before there is something to write.
 };
 
 class WriterFile {

@@ -27,12 +27,15 @@ inline Writer* Writer::open(const WriterOptions& options) noexcept {
       static_cast<GroupEntry*>(map_private(WriterFile::kGroupsMax * sizeof(GroupEntry)));
   if (writer->volatile_ == nullptr || writer->groups_ == nullptr ||
       !writer->definitions_.allocate(WriterFile::definitions_bytes(options.file_bytes)) ||
-      !writer->begin_file()) {
+      !(options.at_first_group ? access(writer->directory_, W_OK) == 0 : writer->begin_file())) {
     delete writer;
     return nullptr;
   }
+  writer->owner_pid_ = getpid();
   writer->wipes_ = madvise(writer->volatile_, sizeof(Volatile), MADV_WIPEONFORK) == 0;
-  __atomic_store_n(&writer->volatile_->state, static_cast<std::uint32_t>(kReady), __ATOMIC_RELEASE);
+  if (!options.at_first_group)
+    __atomic_store_n(&writer->volatile_->state, static_cast<std::uint32_t>(kReady),
+                     __ATOMIC_RELEASE);
   return writer;
 }
 
@@ -70,6 +73,7 @@ inline bool Writer::begin_file() noexcept {
 
 inline bool Writer::ready() noexcept {
   if (!wipes_ && owner_pid_ != getpid()) {
+    forked_ = true;
     owner_pid_ = getpid();
     std::memset(static_cast<void*>(volatile_), 0, sizeof(Volatile));
   }
@@ -82,7 +86,8 @@ inline bool Writer::ready() noexcept {
     if (state == kWiped && __atomic_compare_exchange_n(&volatile_->state, &state, kOpening, false,
                                                        __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE)) {
       const QuietCall quiet;
-      options_.capabilities |= kForkedChild;
+      if (forked_ || owner_pid_ != getpid())
+        options_.capabilities |= kForkedChild;
       __atomic_store_n(&volatile_->state, static_cast<std::uint32_t>(begin_file() ? kReady : kOff),
                        __ATOMIC_RELEASE);
       continue;

@@ -26,6 +26,17 @@ std::vector<std::int32_t> global_ranks(c10d::ProcessGroup& group, std::int32_t w
   return ranks;
 }
 
+constexpr std::uint64_t kNoCounter = ~std::uint64_t{0};
+
+/// Of its backend; without one nobody can say whether something went past the tap.
+std::uint64_t sequence_of(c10d::ProcessGroup& group) {
+  try {
+    return group.getDefaultBackend()->getSequenceNumberForGroup();
+  } catch (const std::exception&) {
+    return kNoCounter;
+  }
+}
+
 }  // namespace
 
 Groups::Known* Groups::find(const c10d::ProcessGroup* group) {
@@ -75,28 +86,46 @@ Groups::Known* Groups::meet(c10d::ProcessGroup& group) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (Known* const known = find(&group))
     return known;
+  Known* const known = place_for(group);
+  if (known == nullptr)
+    return nullptr;
+  define(group, *known, sequence_of(group));
+  known->group.store(&group, std::memory_order_release);
+  return known;
+}
+
+void Groups::created(c10d::ProcessGroup& group, std::uint32_t site) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Known* known = find(&group);
+  if (known == nullptr)
+    known = place_for(group);
+  if (known == nullptr)
+    return;
+  define(group, *known, sequence_of(group), site);
+  known->group.store(&group, std::memory_order_release);
+}
+
+/// A free entry of the table, or null if it is full.
+Groups::Known* Groups::place_for(c10d::ProcessGroup& group) {
   if (used_ >= kSlots / 2)
     return nullptr;
+  ++used_;
   std::size_t at = reinterpret_cast<std::uintptr_t>(&group) / 64;
   while (table_[at % kSlots].group.load(std::memory_order_relaxed) != nullptr)
     ++at;
-  Known& known = table_[at % kSlots];
-  ++used_;
-  std::uint64_t sequence = ~std::uint64_t{0};
-  try {
-    sequence = group.getDefaultBackend()->getSequenceNumberForGroup();
-    known.counts.store(true, std::memory_order_relaxed);
-  } catch (const std::exception&) {
-    // No counter: nobody can say whether something went past the tap.
-  }
-  define(group, known, sequence);
-  known.group.store(&group, std::memory_order_release);
-  return &known;
+  return &table_[at % kSlots];
 }
 
-void Groups::define(c10d::ProcessGroup& group, Known& known, std::uint64_t sequence) {
+void Groups::define(c10d::ProcessGroup& group, Known& known, std::uint64_t sequence,
+                    std::uint32_t site) {
+  known.counts.store(sequence != kNoCounter, std::memory_order_relaxed);
   try {
     known.name = group.getGroupName();
+    // As Python's init_process_group calls its group; what the environment says may be another's.
+    if (group.getGroupDesc() == "default_pg") {
+      writer_.set_rank(group.getRank(), group.getSize());
+      set_world(group.getSize());
+    }
   } catch (const std::exception&) {
     known.name.clear();
   }
@@ -108,6 +137,7 @@ void Groups::define(c10d::ProcessGroup& group, Known& known, std::uint64_t seque
   info.my_rank = group.getRank();
   info.ranks = ranks.empty() ? nullptr : ranks.data();
   info.rank_count = static_cast<std::uint32_t>(ranks.size());
+  info.site = site;
   info.from_creation = sequence == 0;
   known.handle.store(writer_.define_group(info).index, std::memory_order_relaxed);
   known.expected.store(sequence, std::memory_order_relaxed);

@@ -37,6 +37,8 @@ class Groups {
   /// are too many groups. To be matched by leave().
   Known* enter(c10d::ProcessGroup& group);
   static void leave(Known& known) { known.inside.fetch_sub(1, std::memory_order_relaxed); }
+  /// A new group, perhaps at the address of one that is gone.
+  void created(c10d::ProcessGroup& group, std::uint32_t site);
   /// The call that is being left moved the counter by an amount of its own (a monitored barrier
   /// sends and receives).
   static void count_again(Known& known, c10d::ProcessGroup& group);
@@ -50,7 +52,9 @@ class Groups {
 
   Known* find(const c10d::ProcessGroup* group);
   Known* meet(c10d::ProcessGroup& group);
-  void define(c10d::ProcessGroup& group, Known& known, std::uint64_t sequence);
+  Known* place_for(c10d::ProcessGroup& group);
+  void define(c10d::ProcessGroup& group, Known& known, std::uint64_t sequence,
+              std::uint32_t site = 0);
 
   history::Writer& writer_;
   std::atomic<std::int32_t> world_size_{};

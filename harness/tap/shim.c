@@ -19,14 +19,22 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define REGISTER_GROUP                                                   \
+  "_ZN4c10d22register_process_groupERKNSt7__cxx1112basic_string"         \
+  "IcSt11char_traitsIcESaIcEEERKN3c1013intrusive_ptrINS_12ProcessGroupE" \
+  "NS8_6detail34intrusive_target_default_null_typeISA_EEEE"
 #define EXPORTED __attribute__((visibility("default")))
 
 typedef void* (*Dlopen)(const char*, int);
 typedef int (*Main)(int, char**, char**);
+/* c10d::register_process_group(const std::string&, const c10::intrusive_ptr<ProcessGroup>&) */
+typedef void (*RegisterGroup)(const void* name, void* const* group);
 
 static Dlopen real_dlopen;
 static Main real_main;
-static int settled; /* The tap is in, or never will be. */
+static RegisterGroup real_register_group;
+static void (*tell_group_created)(void* group); /* The tap's; null while it is not in. */
+static int settled;                             /* The tap is in, or never will be. */
 
 /* Constructors of a library that is being loaded may load others: LibTorch is ready only when the
  * outermost call has returned. */
@@ -66,8 +74,13 @@ static void enter_if_torch_is_there(void) {
     else if (stat(torch->l_name, &have) != 0 || stat(expected, &need) != 0 ||
              have.st_dev != need.st_dev || have.st_ino != need.st_ino)
       stay_unseen(history, torch->l_name, "no tap was built for this LibTorch");
-    else if (real_dlopen(tap, RTLD_NOW | RTLD_LOCAL) == NULL)
-      stay_unseen(history, torch->l_name, dlerror());
+    else {
+      void* const loaded = real_dlopen(tap, RTLD_NOW | RTLD_LOCAL);
+      if (loaded == NULL)
+        stay_unseen(history, torch->l_name, dlerror());
+      else
+        tell_group_created = (void (*)(void*))dlsym(loaded, "lockstep_tap_group_created");
+    }
   }
   if (torch != NULL)
     dlclose(torch);
@@ -89,6 +102,27 @@ EXPORTED void* dlopen(const char* file, int mode) {
   if (library != NULL && depth == 0)
     enter_if_torch_is_there();
   return library;
+}
+
+/* Python makes groups known by this function, before anything is issued on them: the one place
+ * where a group is seen that its process never uses. Found as the loader would find it for the
+ * caller. */
+EXPORTED void register_group(const void* name, void* const* group) __asm__(REGISTER_GROUP);
+void register_group(const void* name, void* const* group) {
+  if (real_register_group == NULL) {
+    Dl_info caller;
+    find_real_dlopen();
+    if (dladdr(__builtin_return_address(0), &caller) != 0) {
+      void* const library = real_dlopen(caller.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+      if (library != NULL)
+        real_register_group = (RegisterGroup)dlsym(library, REGISTER_GROUP);
+    }
+    if (real_register_group == NULL)
+      real_register_group = (RegisterGroup)dlsym(RTLD_NEXT, REGISTER_GROUP);
+  }
+  real_register_group(name, group);
+  if (tell_group_created != NULL)
+    tell_group_created(*group);
 }
 
 static int main_of_program(int argc, char** argv, char** environment) {

@@ -63,6 +63,20 @@ class FutureSupport {
   std::array<Entry, 4> entries_{};
 };
 
+/// Of the thread that calls; the innermost `skip` native frames are ours.
+__attribute__((noinline)) std::uint32_t call_site(std::uint32_t skip) {
+  if (!the_tap->sites)
+    return 0;
+  if (the_tap->python) {
+    if (const std::uint32_t site = the_tap->python_sites.site(*the_tap->writer); site != 0)
+      return site;
+  }
+  std::array<const void*, history::kFramesMax> addresses;
+  const std::uint32_t count =
+      return_addresses(addresses.data(), history::kFramesMax, /*skip=*/skip + 1);
+  return the_tap->writer->site(addresses.data(), count);
+}
+
 /// The kernel of one operator.
 class Kernel : public c10::OperatorKernel {
  public:
@@ -76,7 +90,6 @@ class Kernel : public c10::OperatorKernel {
   [[nodiscard]] bool has_no_future() const;
   /// The future that tells when `result` is there; null if nothing will tell.
   c10::intrusive_ptr<c10::ivalue::Future> future_of(const c10::IValue& result);
-  [[nodiscard]] std::uint32_t site() const;
 
   Operation operation_;
   FutureSupport futures_{};
@@ -97,16 +110,6 @@ struct Kernel::Passed {
     Groups::leave(*known);
   }
 };
-
-__attribute__((noinline)) std::uint32_t Kernel::site() const {
-  if (the_tap->python) {
-    if (const std::uint32_t site = the_tap->python_sites.site(*the_tap->writer); site != 0)
-      return site;
-  }
-  std::array<const void*, history::kFramesMax> addresses;
-  const std::uint32_t count = return_addresses(addresses.data(), history::kFramesMax, /*skip=*/2);
-  return the_tap->writer->site(addresses.data(), count);
-}
 
 bool Kernel::has_no_future() const {
   switch (operation_.op()) {
@@ -138,8 +141,7 @@ void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   history::Issue issue = operation_.read(arguments);
   issue.completion_unseen =
       operation_.returns_work() && (issue.completion_unseen || has_no_future());
-  if (the_tap->sites)
-    issue.site = site();
+  issue.site = call_site(/*skip=*/1);
   Passed passed{known, {}, !operation_.returns_work()};
   passed.ticket = the_tap->writer->issue({known->handle.load(std::memory_order_relaxed)}, issue);
   op.redispatchBoxed(below, stack);
@@ -210,6 +212,7 @@ bool start(const Options& options) {
   writing.rank = options.rank;
   writing.world_size = options.world_size;
   writing.torch_version = TORCH_VERSION;
+  writing.at_first_group = options.at_first_group;
   writing.capabilities = history::kSeesCompletion;
   PythonSites python_sites;
   const bool python = options.sites && python_sites.begin();
@@ -231,6 +234,11 @@ void set_rank(std::int32_t rank, std::int32_t world_size) {
     return;
   the_tap->writer->set_rank(rank, world_size);
   the_tap->groups->set_world(world_size);
+}
+
+void group_created(c10d::ProcessGroup& group) {
+  if (the_tap != nullptr)
+    the_tap->groups->created(group, call_site(/*skip=*/1));
 }
 
 void stop() {

@@ -7,6 +7,10 @@
 
 #include <cstdint>
 
+namespace c10d {
+class ProcessGroup;
+}
+
 namespace lockstep::tap {
 
 struct Options {
@@ -14,7 +18,8 @@ struct Options {
   std::uint64_t file_bytes{};  ///< 0: the format's default.
   std::int32_t rank{-1};       ///< -1: not known yet; see set_rank.
   std::int32_t world_size{};
-  bool sites{true};  ///< Record call sites: Python's, else native ones (about 1.5 us each).
+  bool at_first_group{};  ///< No file before the process has a group.
+  bool sites{true};       ///< Record call sites: Python's, else native ones (about 1.5 us each).
 };
 
 /// Begins to record, once per process, after fork. False: nothing can be written there, or it was
@@ -22,6 +27,10 @@ struct Options {
 bool start(const Options& options);
 
 void set_rank(std::int32_t rank, std::int32_t world_size);
+
+/// The process has made this group, and nothing was issued on it yet. A group that is not told of
+/// is met at its first operation; then its absence from a history says nothing.
+void group_created(c10d::ProcessGroup& group);
 
 /// Writes the closing record: the program is done with collectives.
 void stop();

@@ -23,8 +23,18 @@ std::int32_t number_in_environment(const char* name, std::int32_t otherwise) {
 __attribute__((constructor)) void enter() {
   start({.directory = std::getenv("LOCKSTEP_HISTORY"),
          .rank = number_in_environment("RANK", -1),
-         .world_size = number_in_environment("WORLD_SIZE", 0)});
+         .world_size = number_in_environment("WORLD_SIZE", 0),
+         .at_first_group = true});
 }
+
+__attribute__((destructor)) void leave() { stop(); }
 
 }  // namespace
 }  // namespace lockstep::tap
+
+/// Called by the shim.
+extern "C" __attribute__((visibility("default"))) void lockstep_tap_group_created(
+    c10d::ProcessGroup* group) {
+  if (group != nullptr)
+    lockstep::tap::group_created(*group);
+}

@@ -144,11 +144,12 @@ Entered run_entered(const std::string& program, int ranks,
                   {"MASTER_ADDR", "127.0.0.1"},
                   {"MASTER_PORT", port}});
     added.insert(environment.begin(), environment.end());
-    started.push_back(start(command, added, folder.path / "output"));
+    started.push_back(start(command, added, folder.path / std::to_string(rank)));
   }
   for (const pid_t pid : started)
     entered.statuses.push_back(status_of(pid));
-  entered.output = text_of(folder.path / "output");
+  for (int rank = 0; rank < ranks; ++rank)
+    entered.output += text_of(folder.path / std::to_string(rank));
   read_histories(history, entered);
   return entered;
 }

@@ -11,7 +11,7 @@ namespace lockstep::test {
 
 struct Entered {
   std::vector<int> statuses{};        ///< By rank; 128 + signal if killed.
-  std::string output{};               ///< Of all ranks, stdout and stderr.
+  std::string output{};               ///< stdout and stderr, rank after rank.
   std::vector<Process> processes{};   ///< By rank, then by pid; those without a rank last.
   std::vector<std::string> unseen{};  ///< What the .unseen files say.
 

@@ -14,7 +14,6 @@ namespace lockstep::test {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 std::vector<std::string> operations_of(const Process& process) {
   std::vector<std::string> names;
@@ -34,9 +33,11 @@ std::string line_of(const Process& process, const Collective& call) {
 
 TEST(Entry, AnUnmodifiedPythonProgramIsSeen) {
   const Entered run = run_entered("two_lines.py", 2);
-  EXPECT_THAT(run.statuses, ElementsAre(0, 0)) << run.output;
-  EXPECT_THAT(run.output, HasSubstr("rank 1 has 8.0\n"));
+  EXPECT_THAT(run.statuses, ElementsAre(0, 0));
+  EXPECT_EQ(run.output, "rank 0 has 8.0\nrank 1 has 8.0\n");
   EXPECT_TRUE(run.unseen.empty());
+  const std::string reduce = marked_line("two_lines.py", "reduce") + " train_step";
+  const std::string barrier = marked_line("two_lines.py", "barrier") + " main";
   for (const int rank : {0, 1}) {
     const Process& process = run.of_rank(rank);
     EXPECT_THAT(operations_of(process),
@@ -44,15 +45,7 @@ TEST(Entry, AnUnmodifiedPythonProgramIsSeen) {
     EXPECT_EQ(process.world_size, 2);
     ASSERT_EQ(process.groups.size(), 1U);
     EXPECT_TRUE(process.vouches(0));
-  }
-}
-
-TEST(Entry, ACallIsShownAtItsLineOfPython) {
-  const Entered run = run_entered("two_lines.py", 2);
-  const std::string reduce = marked_line("two_lines.py", "reduce") + " train_step";
-  const std::string barrier = marked_line("two_lines.py", "barrier") + " main";
-  for (const int rank : {0, 1}) {
-    const Process& process = run.of_rank(rank);
+    EXPECT_TRUE(process.closed);
     EXPECT_NE(process.capabilities & history::kSeesPythonSites, 0U);
     std::vector<std::string> lines;
     for (const Collective& call : process.collectives)
@@ -60,8 +53,27 @@ TEST(Entry, ACallIsShownAtItsLineOfPython) {
     EXPECT_THAT(lines, ElementsAre(reduce, reduce, reduce, barrier));
     EXPECT_EQ(process.collectives[0].site, process.collectives[2].site);
   }
-  EXPECT_EQ(checkers::site_key(run.of_rank(0), run.of_rank(0).collectives[0].site),
-            checkers::site_key(run.of_rank(1), run.of_rank(1).collectives[0].site));
+  const auto key = [&](int rank) {
+    const Process& process = run.of_rank(rank);
+    return checkers::site_key(process, process.collectives.at(0).site);
+  };
+  EXPECT_EQ(key(0), key(1));
+}
+
+TEST(Entry, AGroupIsKnownToAMemberThatNeverUsesIt) {
+  const Entered run = run_entered("unused_group.py", 2);
+  EXPECT_THAT(run.statuses, ElementsAre(0, 0)) << run.output;
+  const Process& idle = run.of_rank(1);
+  EXPECT_TRUE(idle.collectives.empty());
+  std::vector<std::string> groups;
+  for (std::uint32_t i = 0; i < idle.groups.size(); ++i) {
+    const Group& group = idle.groups[i];
+    EXPECT_TRUE(idle.vouches(i));
+    groups.push_back(group.name + " " + std::to_string(group.size) + " " +
+                     std::to_string(group.generation));
+  }
+  EXPECT_THAT(groups, ElementsAre("0 2 0", "1 2 0", "0 2 1", "1 2 1"));
+  EXPECT_EQ(run.of_rank(0).groups.size(), 6U);
 }
 
 }  // namespace

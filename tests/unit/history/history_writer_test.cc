@@ -340,6 +340,27 @@ TEST(HistoryWriter, NowhereToWriteIsNull) {
   EXPECT_EQ(Writer::open({}), nullptr);
 }
 
+TEST(HistoryWriter, NoFileBeforeTheFirstGroup) {
+  const TempDir place;
+  WriterOptions options;
+  options.directory = place.path().c_str();
+  options.at_first_group = true;
+  const std::unique_ptr<Writer> writer(Writer::open(options));
+  ASSERT_NE(writer, nullptr);
+  writer->set_rank(2, 4);
+  writer->close();
+  EXPECT_TRUE(std::filesystem::is_empty(place.path()));
+  const GroupHandle group = define(*writer, "dp");
+  writer->returned_completed(writer->issue(group, all_reduce(8)));
+  writer->close();
+  const Process process = read_back(writer->path()).process;
+  EXPECT_EQ(process.rank, Rank{2});
+  EXPECT_TRUE(process.closed);
+  EXPECT_TRUE(process.vouches(0));
+  EXPECT_EQ(process.collectives.size(), 1U);
+  EXPECT_EQ(process.capabilities & kForkedChild, 0U);
+}
+
 TEST(HistoryFormat, SignaturesLeaveOutWhatMayDiffer) {
   const auto of = [](Op op, std::uint64_t in, std::uint64_t out) {
     return signature(op, DType::kFloat32, ReduceOp::kSum, 0, in, out);
