@@ -4,7 +4,7 @@
 set(LOCKSTEP_LAYER_base "")
 set(LOCKSTEP_LAYER_history base)
 set(LOCKSTEP_LAYER_verdict base history)
-set(LOCKSTEP_LAYER_os base)
+set(LOCKSTEP_LAYER_os base python)
 set(LOCKSTEP_LAYER_launch base os history protocol)
 set(LOCKSTEP_LAYER_protocol base)
 set(LOCKSTEP_LAYER_symbols base history)

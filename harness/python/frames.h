@@ -28,6 +28,8 @@ struct Position {
   std::uint32_t first_line{};  ///< Of the function.
   std::uint32_t offset{};      ///< Of the instruction in the function, in bytes.
   std::int32_t line{};         ///< 0: the instruction has none.
+  /// With the file, the same in every process that runs the same source.
+  [[nodiscard]] std::uint64_t packed() const { return std::uint64_t{first_line} << 32 | offset; }
 };
 
 template <class Value, class Memory>

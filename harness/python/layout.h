@@ -21,13 +21,13 @@ struct Layout {
   // Text of a PyUnicodeObject that is ASCII, and of another.
   std::uint16_t text_ascii{}, text_wide{};
   // From the runtime to the first thread.
-  std::uint16_t runtime_interpreters{}, interpreter_threads{};
+  std::uint16_t runtime_main_interpreter{}, interpreter_threads{};
 };
 
 constexpr Layout kLayouts[] = {
-    {11, 56, true, 8, 8, 160, 32, 48, 56, 69, 72, 112, 128, 136, 184, 48, 72, 40, 16},
-    {12, 56, true, 0, 8, 144, 0, 8, 56, 70, 68, 112, 128, 136, 192, 40, 56, 40, 72},
-    {13, 72, false, 0, 8, 160, 0, 8, 56, 70, 68, 112, 128, 136, 200, 40, 56, 632, 7344},
+    {11, 56, true, 8, 8, 160, 32, 48, 56, 69, 72, 112, 128, 136, 184, 48, 72, 48, 16},
+    {12, 56, true, 0, 8, 144, 0, 8, 56, 70, 68, 112, 128, 136, 192, 40, 56, 48, 72},
+    {13, 72, false, 0, 8, 160, 0, 8, 56, 70, 68, 112, 128, 136, 200, 40, 56, 640, 7344},
 };
 
 /// Null: a version whose layout is not known.

@@ -185,8 +185,7 @@ std::uint32_t PythonSites::define(history::Writer& writer, std::uint64_t key,
   for (std::uint32_t i = 0; i < count; ++i) {
     python::Position position;
     python::position_of(*layout_, Direct{}, frames[i], position);
-    described[i] = {text(frames[i].code + layout_->code_file),
-                    std::uint64_t{position.first_line} << 32 | position.offset,
+    described[i] = {text(frames[i].code + layout_->code_file), position.packed(),
                     text(frames[i].code + layout_->code_name), position.line};
   }
   return writer.define_site(key, described.data(), count);

@@ -7,37 +7,14 @@
 #include <fstream>
 #include <sstream>
 
-#include "harness/entry/program.h"
 #include "harness/entry/tool.h"
 #include "harness/history/reader.h"
+#include "tests/process/python/interpreters.h"
 
 namespace lockstep::test {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// Of PATH, and those that pyenv keeps.
-std::vector<std::string> interpreters() {
-  std::vector<std::string> found{LOCKSTEP_PYTHON};
-  const char* const home = std::getenv("HOME");
-  for (const int minor : {11, 12, 13}) {
-    const std::string name = "python3." + std::to_string(minor);
-    if (const auto path = entry::find_in_path(name))
-      found.push_back(*path);
-    std::error_code failed;
-    for (const auto& version : fs::directory_iterator(
-             fs::path(home == nullptr ? "/nonexistent" : home) / ".pyenv/versions", failed)) {
-      if (fs::exists(version.path() / "bin" / name, failed))
-        found.push_back((version.path() / "bin" / name).string());
-    }
-  }
-  std::erase_if(found, [](const std::string& python) {
-    const auto result = entry::run_tool(
-        {python, "-c", "import sys, ctypes; sys.exit(not (3, 11) <= sys.version_info < (3, 14))"});
-    return result.status != 0;
-  });
-  return found;
-}
 
 std::string shown(const CallSite& site) {
   std::string text;

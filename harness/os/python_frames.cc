@@ -1,0 +1,200 @@
+#include "harness/os/python_frames.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gelf.h>
+#include <sys/uio.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <set>
+#include <sstream>
+
+#include "harness/base/unique_fd.h"
+#include "harness/python/frames.h"
+
+namespace lockstep::os {
+namespace {
+
+constexpr std::size_t kThreadsMax = 4096;
+constexpr std::uint32_t kFramesMax = 128;
+
+/// Memory of another process.
+struct Remote {
+  std::int32_t pid{};
+  bool read(std::uint64_t address, void* to, std::size_t bytes) const {
+    const iovec local{to, bytes};
+    const iovec remote{reinterpret_cast<void*>(address), bytes};
+    return ::process_vm_readv(pid, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(bytes);
+  }
+};
+
+Error environment_error(std::int32_t pid, const char* what) {
+  return Error{Error::Kind::kEnvironment, fmt::format("process {}: {}", pid, what), ""};
+}
+
+/// Where the interpreter keeps what leads to all else.
+struct Interpreter {
+  std::uint64_t runtime{}, code_type{}, version{};
+  [[nodiscard]] bool complete() const { return runtime != 0 && code_type != 0 && version != 0; }
+};
+
+/// Its symbols in one object that is mapped from `base` on.
+Interpreter symbols_in(Elf* elf, std::uint64_t base) {
+  std::uint64_t lowest = ~std::uint64_t{0};
+  std::size_t parts = 0;
+  elf_getphdrnum(elf, &parts);
+  for (std::size_t i = 0; i < parts; ++i) {
+    GElf_Phdr part{};
+    if (gelf_getphdr(elf, static_cast<int>(i), &part) != nullptr && part.p_type == PT_LOAD)
+      lowest = std::min<std::uint64_t>(lowest, part.p_vaddr & ~std::uint64_t{0xfff});
+  }
+  Interpreter found;
+  for (Elf_Scn* section = elf_nextscn(elf, nullptr); section != nullptr;
+       section = elf_nextscn(elf, section)) {
+    GElf_Shdr header{};
+    if (gelf_getshdr(section, &header) == nullptr || header.sh_type != SHT_DYNSYM ||
+        header.sh_entsize == 0)
+      continue;
+    Elf_Data* const data = elf_getdata(section, nullptr);
+    for (int i = 0; data != nullptr && i < static_cast<int>(header.sh_size / header.sh_entsize);
+         ++i) {
+      GElf_Sym symbol{};
+      if (gelf_getsym(data, i, &symbol) == nullptr || symbol.st_shndx == SHN_UNDEF)
+        continue;
+      const char* const name = elf_strptr(elf, header.sh_link, symbol.st_name);
+      const std::string_view text = name == nullptr ? "" : name;
+      const std::uint64_t address = base + symbol.st_value - lowest;
+      if (text == "_PyRuntime")
+        found.runtime = address;
+      else if (text == "PyCode_Type")
+        found.code_type = address;
+      else if (text == "Py_Version")
+        found.version = address;
+    }
+  }
+  return found;
+}
+
+Interpreter interpreter_in(const std::string& path, std::uint64_t base) {
+  Interpreter found;
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  elf_version(EV_CURRENT);
+  Elf* const elf = file ? elf_begin(file.get(), ELF_C_READ_MMAP, nullptr) : nullptr;
+  if (elf != nullptr && elf_kind(elf) == ELF_K_ELF)
+    found = symbols_in(elf, base);
+  elf_end(elf);
+  return found;
+}
+
+/// In the program itself, or in a libpython that it has loaded.
+std::optional<Interpreter> interpreter_of(std::int32_t pid) {
+  std::ifstream maps(fmt::format("/proc/{}/maps", pid));
+  std::set<std::string> seen;
+  for (std::string line; std::getline(maps, line);) {
+    std::istringstream fields(line);
+    std::string range, mode, offset, device, inode, path;
+    fields >> range >> mode >> offset >> device >> inode >> path;
+    const std::string name = path.substr(path.rfind('/') + 1);
+    if (path.empty() || path[0] != '/' ||
+        (name.rfind("python", 0) != 0 && name.rfind("libpython", 0) != 0) ||
+        !seen.insert(path).second)
+      continue;
+    const std::uint64_t base = std::strtoull(range.c_str(), nullptr, 16);
+    // As the process sees it: it may live in another mount namespace.
+    const Interpreter found = interpreter_in(fmt::format("/proc/{}/root{}", pid, path), base);
+    if (found.complete())
+      return found;
+  }
+  return std::nullopt;
+}
+
+class Reader {
+ public:
+  Reader(std::int32_t pid, const Interpreter& interpreter, const python::Layout& layout)
+      : memory_{pid}, interpreter_(interpreter), layout_(layout) {}
+
+  std::vector<PythonThread> threads() const {
+    std::vector<PythonThread> all;
+    std::uint64_t main = 0, thread = 0;
+    if (!python::load(memory_, interpreter_.runtime + layout_.runtime_main_interpreter, main) ||
+        !python::load(memory_, main + layout_.interpreter_threads, thread))
+      return all;
+    for (std::size_t i = 0; thread != 0 && i < kThreadsMax; ++i) {
+      std::uint64_t tid = 0;
+      if (!python::load(memory_, thread + layout_.thread_native_id, tid))
+        break;
+      PythonThread read{static_cast<std::int32_t>(tid), {}, false};
+      if (take(thread, read) && !read.frames.empty())
+        all.push_back(std::move(read));
+      if (!python::load(memory_, thread + layout_.thread_next, thread))
+        break;
+    }
+    return all;
+  }
+
+ private:
+  using Raw = std::array<python::RawFrame, kFramesMax>;
+
+  /// False if the thread could not be read to its end, which then ran meanwhile.
+  bool take(std::uint64_t thread, PythonThread& read) const {
+    Raw before, after;
+    std::uint32_t count = 0, again = 0;
+    if (!walk(thread, before, count))
+      return false;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      PythonFrame frame;
+      if (!describe(before[i], frame))
+        return false;
+      read.frames.push_back(std::move(frame));
+    }
+    read.moving = !walk(thread, after, again) || again != count ||
+                  std::memcmp(before.data(), after.data(), count * sizeof before[0]) != 0;
+    return true;
+  }
+
+  bool walk(std::uint64_t thread, Raw& frames, std::uint32_t& count) const {
+    return python::walk(layout_, memory_, thread, interpreter_.code_type, frames.data(), kFramesMax,
+                        count);
+  }
+
+  bool describe(const python::RawFrame& raw, PythonFrame& frame) const {
+    python::Position position;
+    char text[4096];
+    if (!python::position_of(layout_, memory_, raw, position) ||
+        python::text_at(layout_, memory_, raw.code + layout_.code_file, text, sizeof text) == 0)
+      return false;
+    frame.file = text;
+    if (python::text_at(layout_, memory_, raw.code + layout_.code_name, text, sizeof text) == 0)
+      return false;
+    frame.function = text;
+    frame.line = position.line;
+    frame.position = position.packed();
+    return true;
+  }
+
+  Remote memory_;
+  const Interpreter& interpreter_;
+  const python::Layout& layout_;
+};
+
+}  // namespace
+
+Result<std::vector<PythonThread>> read_python_threads(std::int32_t pid) {
+  const std::optional<Interpreter> interpreter = interpreter_of(pid);
+  if (!interpreter)
+    return environment_error(pid, "has no Python of version 3.11 or later, or is not ours to read");
+  std::uint64_t version = 0;
+  if (!python::load(Remote{pid}, interpreter->version, version))
+    return environment_error(pid, "its memory cannot be read: that needs the right to trace it");
+  const python::Layout* const layout =
+      version >> 24 == 3 ? python::layout_of(static_cast<int>(version >> 16 & 0xff)) : nullptr;
+  if (layout == nullptr)
+    return environment_error(pid, "runs a Python whose frames are not known");
+  return Reader(pid, *interpreter, *layout).threads();
+}
+
+}  // namespace lockstep::os

@@ -1,0 +1,35 @@
+// What the threads of a Python process are doing, read from outside: the interpreter's own frames,
+// by process_vm_readv. Nothing is stopped, no signal is sent, and the GIL may be held for ever; the
+// right to read is that of ptrace. For the interpreters of harness/python/layout.h.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "harness/base/error.h"
+
+namespace lockstep::os {
+
+struct PythonFrame {
+  std::string file{};
+  std::int32_t line{};  ///< 0: the instruction has none.
+  std::string function{};
+  /// First line of the function << 32 | offset of the instruction, as in a call site of the tap.
+  std::uint64_t position{};
+  friend bool operator==(const PythonFrame&, const PythonFrame&) = default;
+};
+
+struct PythonThread {
+  std::int32_t tid{};
+  std::vector<PythonFrame> frames{};  ///< Innermost first.
+  /// Two readings one after the other were not the same: it runs Python, and may not be where the
+  /// frames say.
+  bool moving{};
+};
+
+/// The threads that have Python frames, of the main interpreter. Errors: kEnvironment (not Python,
+/// or none that is known; not permitted; gone). About a millisecond.
+Result<std::vector<PythonThread>> read_python_threads(std::int32_t pid);
+
+}  // namespace lockstep::os

@@ -1,0 +1,32 @@
+"""Threads that stand still in Python, each in its own way. Says "ready", then waits to be killed."""
+
+import socket
+import threading
+import time
+
+
+def in_lock(lock):
+    lock.acquire()  # SITE: lock
+
+
+def in_socket(end):
+    end.recv(1)  # SITE: socket
+
+
+def in_sleep():
+    time.sleep(1000)  # SITE: sleep
+
+
+def main():
+    lock = threading.Lock()
+    lock.acquire()
+    ours, theirs = socket.socketpair()
+    for target, args in ((in_lock, (lock,)), (in_socket, (ours,))):
+        threading.Thread(target=target, args=args, daemon=True).start()
+    time.sleep(0.2)
+    print("ready", flush=True)
+    in_sleep()
+    del theirs
+
+
+main()
