@@ -4,7 +4,9 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <sstream>
 
 #include "checkers/sites.h"
 #include "harness/history/format.h"
@@ -14,6 +16,7 @@ namespace lockstep::test {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 std::vector<std::string> operations_of(const Process& process) {
   std::vector<std::string> names;
@@ -74,6 +77,71 @@ TEST(Entry, AGroupIsKnownToAMemberThatNeverUsesIt) {
   }
   EXPECT_THAT(groups, ElementsAre("0 2 0", "1 2 0", "0 2 1", "1 2 1"));
   EXPECT_EQ(run.of_rank(0).groups.size(), 6U);
+}
+
+/// What the lines "name: operation operation" of rank `rank` announce.
+std::vector<std::string> announced(const std::string& output, int rank, int ranks) {
+  std::vector<std::string> lines, operations;
+  std::istringstream text(output);
+  for (std::string line; std::getline(text, line);)
+    lines.push_back(line);
+  const std::size_t each = lines.size() / static_cast<std::size_t>(ranks);
+  for (std::size_t i = 0; i < each; ++i) {
+    const std::string& line = lines[static_cast<std::size_t>(rank) * each + i];
+    std::istringstream words(line.substr(line.find(": ") + 2));
+    for (std::string word; words >> word;)
+      operations.push_back(word);
+  }
+  return operations;
+}
+
+/// The object collectives and the functional ones changed from one of these to another.
+std::string any_gather(const std::string& name) {
+  return name.rfind("all_gather", 0) == 0 ? "all_gather" : name;
+}
+
+TEST(Entry, EveryWayToIssueAnOperationIsSeen) {
+  const Entered run = run_entered("all_operations.py", 2);
+  ASSERT_THAT(run.statuses, ElementsAre(0, 0)) << run.output;
+  for (const int rank : {0, 1}) {
+    const Process& process = run.of_rank(rank);
+    std::vector<std::string> expected = announced(run.output, rank, 2);
+    std::vector<std::string> seen = operations_of(process);
+    std::transform(expected.begin(), expected.end(), expected.begin(), any_gather);
+    std::transform(seen.begin(), seen.end(), seen.begin(), any_gather);
+    // A DDP step ends it: how many broadcasts it makes of parameters and buffers is its own matter.
+    const std::vector<std::string> ddp{"all_gather", "broadcast", "all_reduce"};
+    ASSERT_GT(seen.size(), expected.size());
+    const auto tail = seen.begin() + static_cast<std::ptrdiff_t>(expected.size() - ddp.size());
+    std::vector<std::string> of_ddp(tail, seen.end());
+    of_ddp.erase(std::unique(of_ddp.begin(), of_ddp.end()), of_ddp.end());
+    EXPECT_EQ(of_ddp, ddp);
+    expected.resize(expected.size() - ddp.size());
+    EXPECT_EQ(std::vector<std::string>(seen.begin(), tail), expected);
+    for (std::uint32_t group = 0; group < process.groups.size(); ++group)
+      EXPECT_TRUE(process.vouches(group)) << process.groups[group].name;
+    for (const Collective& call : process.collectives) {
+      EXPECT_TRUE(call.returned_ns);
+      EXPECT_TRUE(call.completed_ns || call.completion_unseen);
+      const Frame* const frame = checkers::user_frame(process.sites.at(call.site).frames);
+      ASSERT_NE(frame, nullptr) << name_of(call.op) << " " << call.seq;
+      EXPECT_THAT(frame->file, HasSubstr("all_operations.py"));
+    }
+  }
+}
+
+TEST(Entry, OnlyProcessesWithAGroupWriteAHistory) {
+  const Entered run = run_entered("children.py", 1);
+  EXPECT_THAT(run.statuses, ElementsAre(0)) << run.output;
+  for (const char* said : {"from python", "from shell", "from exec"})
+    EXPECT_THAT(run.output, HasSubstr(said));
+  EXPECT_EQ(run.processes.size(), 2U);
+  for (const int rank : {0, 1}) {
+    const Process& process = run.of_rank(rank);
+    EXPECT_EQ(process.world_size, 2);
+    EXPECT_EQ(process.collectives.size(), 4U);
+    EXPECT_TRUE(process.vouches(0));
+  }
 }
 
 }  // namespace
