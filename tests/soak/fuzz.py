@@ -40,7 +40,7 @@ def line_coverage(build: pathlib.Path) -> dict:
     """Percent of the lines of each reader that the corpora reach."""
     coverage, programs = build / "fuzz" / "coverage", []
     flags = "-fprofile-instr-generate -fcoverage-mapping"
-    subprocess.run(["cmake", "--preset", "fuzz", "-B", str(coverage), "-DLOCKSTEP_SANITIZE=",
+    subprocess.run(["cmake", "--preset", "fuzz", "-B", str(coverage), "-DLOCKSTEP_SANITIZE=", "-DCMAKE_BUILD_TYPE=Debug",
                     f"-DCMAKE_CXX_FLAGS={flags}"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     subprocess.run(["ninja", "-C", str(coverage), "fuzzers"], check=True, stdout=subprocess.DEVNULL)
     for name in FUZZERS:

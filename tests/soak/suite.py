@@ -94,10 +94,12 @@ def main() -> int:
         print(f"{sum(p[0] in done for p in todo)} of {len(todo)} done  {name}: {done[name]}", flush=True)
         if time.monotonic() - begun > options.minutes * 60:
             break
-    totals = {key: sum(len(done[p[0]][key]) for p in todo if p[0] in done)
+    counted = [done[p[0]] for p in todo if p[0] in done]
+    totals = {key: sum(len(piece[key]) for piece in counted)
               for key in ("false_alarms", "missed", "undecided", "judged_otherwise")}
-    print(f"false alarms {totals['false_alarms']}, mutants missed {totals['missed']}, "
-          f"undecided {totals['undecided']}, judged otherwise by check {totals['judged_otherwise']}, in {sum(p[0] in done for p in todo)} of {len(todo)} pieces")
+    alike = sum(not piece["judged_otherwise"] for piece in counted)
+    print(f"false alarms {totals['false_alarms']}, mutants missed {totals['missed']}, undecided {totals['undecided']} "
+          f"in {len(counted)} of {len(todo)} pieces; check said the same of {alike} of {len(counted)} runs")
     return 1 if totals["false_alarms"] or totals["missed"] or totals["judged_otherwise"] else 0
 
 
