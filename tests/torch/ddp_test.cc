@@ -1,6 +1,6 @@
-// Ddp against numbers computed without it: gradients, buffers at entry of forward (the table of
-// Python's DistributedDataParallel), accumulation, unused parameters, buckets, and forwards before
-// a pending backward.
+// Both implementations of DDP against numbers computed without them: gradients, buffers at entry of
+// forward (the table of Python's DistributedDataParallel), accumulation, unused parameters,
+// buckets, and forwards before a pending backward.
 
 #include "fixtures/implementations/ddp.h"
 
@@ -9,85 +9,35 @@
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <torch/csrc/distributed/c10d/reducer.hpp>
 
-#include "fixtures/rank_host/models.h"
-#include "tests/torch/ranks.h"
+#include "fixtures/implementations/bucketed_ddp.h"
+#include "tests/torch/training.h"
 
 namespace lockstep::test {
 namespace {
 
 using at::Tensor;
+using parallel::BucketedDdp;
 using parallel::Ddp;
 using parallel::DdpOptions;
 using parallel::Module;
 
-Module module_of(const std::shared_ptr<host::Model>& model) {
-  Module module;
-  for (const host::Model::Entry& parameter : model->parameters())
-    module.parameters.push_back({parameter.name, parameter.tensor});
-  module.buffers = [model] {
-    std::vector<parallel::NamedTensor> buffers;
-    for (const host::Model::Entry& buffer : model->buffers())
-      buffers.push_back({buffer.name, buffer.tensor});
-    return buffers;
-  };
-  module.forward = [model](const Tensor& input) { return model->forward(input); };
-  return module;
-}
+template <class D>
+struct DdpTest : testing::Test {};
 
-std::shared_ptr<host::Model> model_of_rank(const std::string& name, int rank) {
-  return host::make_model(name, at::kDouble, static_cast<std::uint64_t>(rank) + 1);
-}
-
-// Of one rank and step; the same wherever it is drawn.
-Tensor input_of(const host::Model& model, int rank, int step, int rows = 3) {
-  std::vector<std::int64_t> shape = model.input_shape();
-  shape.insert(shape.begin(), rows);
-  std::int64_t numel = 1;
-  for (const std::int64_t extent : shape)
-    numel *= extent;
-  return at::sin(at::arange(numel, at::kDouble) * 0.7 + rank * 1.3 + step * 0.4).reshape(shape);
-}
-
-Tensor mean_loss(host::Model& model, const Tensor& output) {
-  std::vector<std::int64_t> shape = model.target_shape();
-  shape.insert(shape.begin(), output.size(0));
-  return model.row_loss(output, at::full(shape, 0.5, at::kDouble)).mean();
-}
-
-// The mean over ranks of the gradients of rank 0's parameters on every rank's data, without any
-// wrapper.
-std::vector<Tensor> expected_gradients(const std::string& name, int world, int step) {
-  const auto model = model_of_rank(name, 0);
-  for (int rank = 0; rank < world; ++rank)
-    (mean_loss(*model, model->forward(input_of(*model, rank, step))) / world).backward();
-  std::vector<Tensor> gradients;
-  for (const auto& parameter : model->parameters())
-    gradients.push_back(parameter.tensor.grad());
-  return gradients;
-}
-
-void require_gradients(const host::Model& model, const std::vector<Tensor>& expected,
-                       double tolerance = 1e-12) {
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    const auto& parameter = model.parameters()[i];
-    require(parameter.tensor.grad().defined() == expected[i].defined() || !expected[i].defined(),
-            "a gradient of " + parameter.name);
-    if (expected[i].defined() && parameter.tensor.scalar_type() == at::kDouble)
-      require(at::allclose(parameter.tensor.grad(), expected[i], 0, tolerance),
-              "the mean gradient of " + parameter.name);
+struct Name {
+  template <class D>
+  static std::string GetName(int) {
+    return std::is_same_v<D, Ddp> ? "Ddp" : "BucketedDdp";
   }
-}
+};
+using Both = testing::Types<Ddp, BucketedDdp>;
+TYPED_TEST_SUITE(DdpTest, Both, Name);
 
-void clear_gradients(const host::Model& model) {
-  for (const auto& parameter : model.parameters())
-    parameter.tensor.mutable_grad().reset();
-}
-
+template <class D>
 std::string train_some(RankContext& context, const std::string& name, const DdpOptions& options) {
   const auto model = model_of_rank(name, context.rank);
-  const auto ddp = Ddp::wrap(module_of(model), context.group, options);
+  const auto ddp = D::wrap(module_of(model), context.group, options);
   for (int step = 0; step < 3; ++step) {
     clear_gradients(*model);
     mean_loss(*model, ddp->forward(input_of(*model, context.rank, step))).backward();
@@ -99,30 +49,31 @@ std::string train_some(RankContext& context, const std::string& name, const DdpO
   return shape;
 }
 
-TEST(Ddp, GradientIsTheMeanOfRankMeans) {
+TYPED_TEST(DdpTest, GradientIsTheMeanOfRankMeans) {
   for (const char* name : {"mlp", "conv_bn", "linear_int"})
-    run_ranks(3, [name](RankContext& context) { return train_some(context, name, {}); });
+    run_ranks(3, [name](RankContext& context) { return train_some<TypeParam>(context, name, {}); });
 }
 
-TEST(Ddp, BucketsAreRebuiltInTheOrderOfTheFirstBackward) {
+TYPED_TEST(DdpTest, BucketsAreRebuiltInTheOrderOfTheFirstBackward) {
   const auto buckets = run_ranks(2, [](RankContext& context) {
-    return train_some(context, "mlp", {.bucket_cap_bytes = 512, .first_bucket_bytes = 128});
+    return train_some<TypeParam>(context, "mlp",
+                                 {.bucket_cap_bytes = 512, .first_bucket_bytes = 128});
   });
   EXPECT_EQ(buckets[0], buckets[1]);
   EXPECT_EQ(std::count(buckets[0].begin(), buckets[0].end(), ':'), 4) << buckets[0];
   EXPECT_EQ(buckets[0].substr(0, 5), "2:fc4") << buckets[0];
 }
 
-TEST(Ddp, UnusedTiedFrozenAndNarrowParameters) {
+TYPED_TEST(DdpTest, UnusedTiedFrozenAndNarrowParameters) {
   run_ranks(3, [](RankContext& context) {
-    return train_some(context, "mixed", {.find_unused_parameters = true});
+    return train_some<TypeParam>(context, "mixed", {.find_unused_parameters = true});
   });
 }
 
-TEST(Ddp, UnusedParameterWithoutTheOptionIsAnErrorAtTheNextForward) {
+TYPED_TEST(DdpTest, UnusedParameterWithoutTheOptionIsAnErrorAtTheNextForward) {
   run_ranks(2, [](RankContext& context) -> std::string {
     const auto model = model_of_rank("mixed", context.rank);
-    const auto ddp = Ddp::wrap(module_of(model), context.group);
+    const auto ddp = TypeParam::wrap(module_of(model), context.group);
     mean_loss(*model, ddp->forward(input_of(*model, context.rank, 0))).backward();
     try {
       ddp->forward(input_of(*model, context.rank, 1));
@@ -135,10 +86,10 @@ TEST(Ddp, UnusedParameterWithoutTheOptionIsAnErrorAtTheNextForward) {
   });
 }
 
-TEST(Ddp, NoSyncAccumulatesAndTheNextBackwardReducesTheSum) {
+TYPED_TEST(DdpTest, NoSyncAccumulatesAndTheNextBackwardReducesTheSum) {
   run_ranks(3, [](RankContext& context) -> std::string {
     const auto model = model_of_rank("mlp", context.rank);
-    const auto ddp = Ddp::wrap(module_of(model), context.group);
+    const auto ddp = TypeParam::wrap(module_of(model), context.group);
     {
       const parallel::NoSync no_sync(*ddp);
       mean_loss(*model, ddp->forward(input_of(*model, context.rank, 0))).backward();
@@ -187,9 +138,10 @@ void require_entry(const Statistics& module, double expected, const std::string&
                                                             std::to_string(module.at_entry));
 }
 
+template <class D>
 std::string buffer_table(RankContext& context, bool broadcast) {
   Statistics module;
-  const auto ddp = Ddp::wrap(module.module(), context.group, {.broadcast_buffers = broadcast});
+  const auto ddp = D::wrap(module.module(), context.group, {.broadcast_buffers = broadcast});
   const double own = context.rank + 1.15;
   const double rank0 = broadcast ? 1.15 : own;
   const Tensor input = at::full({1}, own, at::kDouble);
@@ -225,16 +177,17 @@ std::string buffer_table(RankContext& context, bool broadcast) {
   return "";
 }
 
-TEST(Ddp, BuffersAtEntryOfForward) {
-  run_ranks(2, [](RankContext& context) { return buffer_table(context, true); });
-  run_ranks(2, [](RankContext& context) { return buffer_table(context, false); });
+TYPED_TEST(DdpTest, BuffersAtEntryOfForward) {
+  run_ranks(2, [](RankContext& context) { return buffer_table<TypeParam>(context, true); });
+  run_ranks(2, [](RankContext& context) { return buffer_table<TypeParam>(context, false); });
 }
 
-// What two forwards before one backward do, with `between` called in between.
+// What two forwards before one backward do.
+template <class D>
 std::string double_forward(RankContext& context, const std::string& name, bool keep_first = true,
                            bool broadcast = true) {
   const auto model = model_of_rank(name, context.rank);
-  const auto ddp = Ddp::wrap(module_of(model), context.group, {.broadcast_buffers = broadcast});
+  const auto ddp = D::wrap(module_of(model), context.group, {.broadcast_buffers = broadcast});
   Tensor first = mean_loss(*model, ddp->forward(input_of(*model, context.rank, 0)));
   if (!keep_first)
     first = Tensor();
@@ -248,30 +201,33 @@ std::string double_forward(RankContext& context, const std::string& name, bool k
   }
 }
 
-TEST(Ddp, RefusesToOverwriteABufferThatAPendingBackwardReads) {
-  for (const std::string& said :
-       run_ranks(3, [](RankContext& context) { return double_forward(context, "ema"); })) {
+TYPED_TEST(DdpTest, RefusesToOverwriteABufferThatAPendingBackwardReads) {
+  for (const std::string& said : run_ranks(
+           3, [](RankContext& context) { return double_forward<TypeParam>(context, "ema"); })) {
     EXPECT_NE(said.find("forward 2"), std::string::npos) << said;
     EXPECT_NE(said.find("'factor'"), std::string::npos) << said;
     EXPECT_NE(said.find("forward 1"), std::string::npos) << said;
   }
 }
 
-TEST(Ddp, TwoForwardsAreHealthyWhereNothingIsRead) {
+TYPED_TEST(DdpTest, TwoForwardsAreHealthyWhereNothingIsRead) {
   // Batch normalisation saves its running statistics without reading them; a graph that is gone
   // reads nothing.
-  for (const auto& said :
-       run_ranks(2, [](RankContext& context) { return double_forward(context, "conv_bn"); }))
-    EXPECT_EQ(said, "ran");
-  for (const auto& said :
-       run_ranks(2, [](RankContext& context) { return double_forward(context, "ema", false); }))
-    EXPECT_EQ(said, "ran");
   for (const auto& said : run_ranks(
-           2, [](RankContext& context) { return double_forward(context, "ema", true, false); }))
+           2, [](RankContext& context) { return double_forward<TypeParam>(context, "conv_bn"); }))
+    EXPECT_EQ(said, "ran");
+  for (const auto& said : run_ranks(2, [](RankContext& context) {
+         return double_forward<TypeParam>(context, "ema", false);
+       }))
+    EXPECT_EQ(said, "ran");
+  for (const auto& said : run_ranks(2, [](RankContext& context) {
+         return double_forward<TypeParam>(context, "ema", true, false);
+       }))
     EXPECT_EQ(said, "ran");
 }
 
 // weight * constant + offset: the graph reads the constant and does not read the offset.
+template <class D>
 std::string constants(RankContext& context, bool change_constant_on_rank0) {
   const Tensor weight = at::ones({1}, at::kDouble).set_requires_grad(true);
   const Tensor constant = at::full({1}, 2.0, at::kDouble);
@@ -282,7 +238,7 @@ std::string constants(RankContext& context, bool change_constant_on_rank0) {
     return std::vector<parallel::NamedTensor>{{"constant", constant}, {"offset", offset}};
   };
   module.forward = [&](const Tensor& input) { return weight * constant * input + offset; };
-  const auto ddp = Ddp::wrap(std::move(module), context.group);
+  const auto ddp = D::wrap(std::move(module), context.group);
   const Tensor input = at::full({1}, context.rank + 1.0, at::kDouble);
   const Tensor first = ddp->forward(input);
   {
@@ -301,25 +257,26 @@ std::string constants(RankContext& context, bool change_constant_on_rank0) {
   }
 }
 
-TEST(Ddp, AConstantBufferAndAnAddedOneAreHealthy) {
+TYPED_TEST(DdpTest, AConstantBufferAndAnAddedOneAreHealthy) {
   for (const auto& said :
-       run_ranks(2, [](RankContext& context) { return constants(context, false); }))
+       run_ranks(2, [](RankContext& context) { return constants<TypeParam>(context, false); }))
     EXPECT_EQ(said, "ran");
 }
 
-TEST(Ddp, AnOverwriteThatShowsOnlyAfterwardsIsToldWhereItHappened) {
-  const auto said = run_ranks(2, [](RankContext& context) { return constants(context, true); });
+TYPED_TEST(DdpTest, AnOverwriteThatShowsOnlyAfterwardsIsToldWhereItHappened) {
+  const auto said =
+      run_ranks(2, [](RankContext& context) { return constants<TypeParam>(context, true); });
   EXPECT_EQ(said[0], "ran");
   EXPECT_NE(said[1].find("has overwritten buffer 'constant'"), std::string::npos) << said[1];
 }
 
-TEST(Ddp, AModuleWithoutTrainableParametersIsRefused) {
+TYPED_TEST(DdpTest, AModuleWithoutTrainableParametersIsRefused) {
   run_ranks(1, [](RankContext& context) -> std::string {
     Module module;
     module.parameters = {{"frozen", at::ones({1})}};
     module.buffers = [] { return std::vector<parallel::NamedTensor>{}; };
     try {
-      Ddp::wrap(std::move(module), context.group);
+      TypeParam::wrap(std::move(module), context.group);
     } catch (const c10::Error& error) {
       require(error.msg().find("no parameter that requires a gradient") != std::string::npos,
               error.msg());
@@ -327,30 +284,6 @@ TEST(Ddp, AModuleWithoutTrainableParametersIsRefused) {
     }
     throw std::runtime_error("no error");
   });
-}
-
-// How torch assigns parameters to buckets; the implementation and the mutants' options rely on it.
-TEST(BucketAssignment, ClosesABucketThatHasReachedItsLimit) {
-  const auto tensor = [](std::int64_t numel, at::ScalarType type) {
-    return at::empty({numel}, type);
-  };
-  using Buckets = std::vector<std::vector<std::size_t>>;
-  const auto assign = [](const std::vector<Tensor>& tensors,
-                         const std::vector<std::size_t>& limits) {
-    return std::get<0>(c10d::compute_bucket_assignment_by_size(tensors, limits));
-  };
-  std::vector<Tensor> floats{tensor(100, at::kFloat), tensor(200, at::kFloat),
-                             tensor(100, at::kFloat), tensor(50, at::kFloat)};
-  EXPECT_EQ(assign(floats, {400}), (Buckets{{0}, {1}, {2}, {3}}));
-  std::vector<Tensor> mixed;
-  for (int i = 0; i < 3; ++i) {
-    mixed.push_back(tensor(50, at::kFloat));
-    mixed.push_back(tensor(25, at::kDouble));
-  }
-  EXPECT_EQ(assign(mixed, {400}), (Buckets{{0, 2}, {1, 3}, {4}, {5}}));
-  EXPECT_EQ(assign(mixed, {200, 400}), (Buckets{{0}, {1}, {2, 4}, {3, 5}}));
-  EXPECT_EQ(assign(std::vector<Tensor>(4, tensor(10, at::kFloat)), {40, 80}),
-            (Buckets{{0}, {1, 2}, {3}}));
 }
 
 }  // namespace
