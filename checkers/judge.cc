@@ -12,11 +12,15 @@
 #include "checkers/deadlock.h"
 #include "checkers/gradient_reference.h"
 #include "checkers/history_complete.h"
+#include "checkers/kept_buffers.h"
 #include "checkers/loop_exit.h"
+#include "checkers/loss_weighting.h"
 #include "checkers/marks.h"
 #include "checkers/process_end.h"
 #include "checkers/replica_equality.h"
+#include "checkers/replica_memory.h"
 #include "checkers/sampler_shards.h"
+#include "checkers/second_derivative.h"
 
 namespace lockstep::checkers {
 namespace {
@@ -41,8 +45,8 @@ bool is_about_data(const Finding& finding) {
 /// Within a step a wrong value at an earlier point of it is the source of later ones.
 std::tuple<std::int64_t, std::int32_t> data_place(const Finding& finding) {
   static const std::map<std::string, std::int32_t> kPlaces{
-      {"LS406", -1}, {"LS402", 1}, {"LS502", 2}, {"LS505", 3}, {"LS407", 4},
-      {"LS403", 5},  {"LS506", 6}, {"LS501", 7}, {"LS401", 8}, {"LS404", 9}};
+      {"LS406", -1}, {"LS402", 1}, {"LS502", 2}, {"LS503", 3}, {"LS504", 3}, {"LS505", 3},
+      {"LS407", 4},  {"LS403", 5}, {"LS506", 6}, {"LS501", 7}, {"LS401", 8}, {"LS404", 9}};
   const auto place = kPlaces.find(finding.code);
   const std::int32_t within = place == kPlaces.end() ? 10 : place->second;
   return {within < 0 ? -1 : finding.step.value_or(0), within};
@@ -199,7 +203,11 @@ Checkers all_checkers() {
   checkers.push_back(std::make_unique<Deadlock>());
   checkers.push_back(std::make_unique<ReplicaEquality>());
   checkers.push_back(std::make_unique<BatchStatistics>());
+  checkers.push_back(std::make_unique<KeptBuffers>());
   checkers.push_back(std::make_unique<GradientReference>());
+  checkers.push_back(std::make_unique<SecondDerivative>());
+  checkers.push_back(std::make_unique<LossWeighting>());
+  checkers.push_back(std::make_unique<ReplicaMemory>());
   checkers.push_back(std::make_unique<SamplerShards>());
   checkers.push_back(std::make_unique<Marks>());
   checkers.push_back(std::make_unique<HistoryComplete>());

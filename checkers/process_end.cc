@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "checkers/groups.h"
+#include "checkers/second_derivative.h"
 #include "checkers/sites.h"
 #include "checkers/waits.h"
 
@@ -95,7 +96,8 @@ std::vector<Failure> failures_of(const Run& run) {
     failures.push_back(std::move(failure));
   };
   for (const Request& request : run.requests) {
-    if (request.role != Role::kRank || !request.rank || request.outcome != "failed")
+    if (request.role != Role::kRank || !request.rank || request.outcome != "failed" ||
+        says_no_derivative(run, request.text))  // The checker second-derivative tells of it.
       continue;
     Failure failure{*request.rank,
                     request.answered_ns.value_or(request.at_ns),

@@ -1,5 +1,7 @@
 #include "scenarios/batches.h"
 
+#include <cmath>
+
 namespace lockstep {
 
 std::uint64_t Draw::bits() {
@@ -53,6 +55,30 @@ Batch draw_batch(const BatchShape& shape, std::int64_t rows, Values values, doub
   batch.x = draw_values(rows * numel(shape.x), values, scale, draw);
   batch.y = draw_values(rows * numel(shape.y), values, scale, draw);
   return batch;
+}
+
+std::vector<double> penalty_points(const Batch& batch, const std::string& kind) {
+  std::vector<double> points = batch.x;
+  if (batch.rows == 0)
+    return points;
+  Draw draw(mix_seed({static_cast<std::uint64_t>(batch.rows), 0x9E11}));
+  const auto count = static_cast<double>(points.size());
+  double mean = 0;
+  double square = 0;
+  for (const double value : batch.x)
+    mean += value / count;
+  for (const double value : batch.x)
+    square += (value - mean) * (value - mean) / count;
+  const std::size_t width = points.size() / static_cast<std::size_t>(batch.rows);
+  double share = 0;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const bool begins_row = i % width == 0;
+    if (kind == "dragan" || begins_row)
+      share = (draw.real() + 1) / 2;
+    points[i] = kind == "dragan" ? batch.x[i] + 0.5 * std::sqrt(square) * share
+                                 : share * batch.x[i] + (1 - share) * batch.y[i];
+  }
+  return points;
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "scenarios/replica_cells.h"
 #include "scenarios/steps.h"
 
 namespace lockstep {
@@ -49,6 +50,21 @@ bool buffers_differ(const std::vector<Observation>& observations, std::int64_t s
   return false;
 }
 
+// Whether a forward of `step` left other buffers than it found.
+bool buffers_change(const std::vector<Observation>& observations, std::int64_t step) {
+  std::map<std::string, std::string> found;
+  for (const Observation& seen : observations) {
+    if (seen.role != Role::kRank || seen.step != step)
+      continue;
+    if (seen.phase == "forward_entry/0")
+      found[seen.name] = seen.digest;
+  }
+  return std::any_of(observations.begin(), observations.end(), [&](const Observation& seen) {
+    return seen.role == Role::kRank && seen.step == step && seen.phase == "after_forward/0" &&
+           found.count(seen.name) > 0 && found[seen.name] != seen.digest;
+  });
+}
+
 // The steps of the experiment. A forward under no_grad or no_sync leaves the next forward
 // unsynchronised.
 std::vector<StepPlan> steps_of(const Case& cell, const BatchShape& shape) {
@@ -56,7 +72,10 @@ std::vector<StepPlan> steps_of(const Case& cell, const BatchShape& shape) {
     StepPlan plan;
     plan.step = step;
     plan.rows.assign(static_cast<std::size_t>(cell.world_size), 4);
-    plan.x = zeros_and_ones(cell.world_size, 4, shape);
+    if (replicas_of(cell) > 0)
+      plan.rows = {replica_rows(cell)};
+    else
+      plan.x = zeros_and_ones(cell.world_size, 4, shape);
     plan.buffers_unsynced =
         cell.option("broadcast_buffers") == "off" && cell.option("sync_bn") != "on";
     return plan;
@@ -83,6 +102,10 @@ Result<void> mark_what_happened(Conversation& talk, const StepPlan& plan) {
   }
   if (buffers_differ(seen, plan.step, "after_forward/0")) {
     if (auto marked = talk.mark("buffers-differ-after-forward"); !marked)
+      return marked;
+  }
+  if (replicas_of(talk.cell()) > 0 && buffers_change(seen, plan.step)) {
+    if (auto marked = talk.mark("buffers-change-in-forward"); !marked)
       return marked;
   }
   if (buffers_differ(seen, plan.step, "forward_entry_unsynced/0"))
@@ -145,6 +168,8 @@ std::vector<Case> BufferBroadcast::cells() const {
     cells.push_back(cell_of(3, {{"model", model}, {"broadcast_buffers", "off"}, {"forwards", "2"}},
                             {"two-forwards"}));
   }
+  for (Case& cell : replica_buffer_cells())
+    cells.push_back(std::move(cell));
   return cells;
 }
 

@@ -1,5 +1,8 @@
 #include "scenarios/gradient_equivalence.h"
 
+#include <set>
+
+#include "scenarios/replica_cells.h"
 #include "scenarios/steps.h"
 
 namespace lockstep {
@@ -10,6 +13,8 @@ constexpr std::int64_t kSteps =
 
 std::vector<std::int64_t> rows_of(const Case& cell) {
   constexpr std::int64_t kUneven[] = {1, 7, 2, 5, 3};
+  if (replicas_of(cell) > 0)
+    return {replica_rows(cell)};
   std::vector<std::int64_t> rows;
   for (std::int32_t rank = 0; rank < cell.world_size; ++rank)
     rows.push_back(cell.option("rows") == "uneven" ? kUneven[rank % 5] : 4);
@@ -31,6 +36,21 @@ Case cell_of(std::int32_t world, const std::string& dtype,
   return cell;
 }
 
+// An argument that cannot be split is handed whole to every replica: all have seen the same one.
+Result<void> mark_whole_argument(Conversation& talk) {
+  std::set<std::string> values;
+  std::set<std::string> replicas;
+  for (const Observation& seen : talk.observations()) {
+    if (seen.role == Role::kRank && seen.name.rfind("argument/", 0) == 0) {
+      values.insert(seen.digest);
+      replicas.insert(seen.name);
+    }
+  }
+  if (values.size() != 1 || static_cast<std::int64_t>(replicas.size()) != replicas_of(talk.cell()))
+    return {};
+  return talk.mark("argument-whole");
+}
+
 }  // namespace
 
 std::string_view GradientEquivalence::question() const {
@@ -50,6 +70,8 @@ std::vector<Case> GradientEquivalence::cells() const {
     cells.push_back(cell_of(world, "float32",
                             {{"model", "mlp"}, {"rows", "uneven"}, {"bucket_cap_bytes", "256"}}));
   }
+  for (Case& cell : replica_gradient_cells())
+    cells.push_back(std::move(cell));
   return cells;
 }
 
@@ -68,6 +90,9 @@ Result<void> GradientEquivalence::converse(Conversation& talk, const Case& cell)
       plan.scale = 30;  // Divisible by 2, 3 and 5: division by the world size stays exact.
       plan.loss = "sum";
     }
+    plan.memory = cell.option("memory") == "on";
+    if (cell.option("argument") == "whole")
+      plan.argument = 2.5;
     if (auto computed = reference_step(talk, *training, plan); !computed)
       return computed;
     // A rank that is merely late must never be found guilty of anything.
@@ -88,6 +113,8 @@ Result<void> GradientEquivalence::converse(Conversation& talk, const Case& cell)
       return talk.bye();
     }
   }
+  if (auto marked = mark_whole_argument(talk); !marked)
+    return marked;
   if (auto marked = talk.mark("buckets-reduced"); !marked)
     return marked;
   return talk.bye();

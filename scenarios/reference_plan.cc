@@ -89,8 +89,10 @@ std::vector<Weighing> weighings(const Case& cell, const Training& training, cons
   const auto add = [&](const char* variant, std::vector<double> weights) {
     all.push_back({.variant = variant, .weight = std::move(weights)});
   };
-  add("sum", scaled(right, count));
+  if (count == 1)
+    add("doubled", scaled(right, 2));
   if (count > 1) {
+    add("sum", scaled(right, count));
     add("divisor_w_minus_1", scaled(right, count / (count - 1)));
     std::vector<double> dropped = right;
     dropped.back() = 0.0;
@@ -120,6 +122,10 @@ std::vector<Weighing> weighings(const Case& cell, const Training& training, cons
     with_rows.pop_back();
     all.push_back(
         {.variant = "statistics/dropped_rank", .weight = right, .only_shards = with_rows});
+  }
+  if (plan.penalty) {
+    all.push_back({.variant = "penalty_detached", .weight = right, .penalty_factor = 0});
+    all.push_back({.variant = "penalty_doubled", .weight = right, .penalty_factor = 2});
   }
   // What is narrower than float64 is compared with runs of its own type, too.
   if (cell.dtype != "float64" || training.model == "mixed") {

@@ -33,6 +33,7 @@ struct Weighing {
   std::optional<Rank> only_for{};
   std::vector<std::size_t> only_shards{};  ///< Empty: all; else nobody else's rows are there.
   std::uint64_t permutation{};             ///< Non-zero: rows in an order drawn from it.
+  double penalty_factor{1};                ///< Of the penalty's weight.
   bool widen{true};  ///< Parameters of a narrower type are computed with as `dtype`.
 };
 

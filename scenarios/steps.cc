@@ -86,27 +86,43 @@ Result<void> write_batch(const Conversation& talk, const Training& training, con
     return shape;
   };
   const std::string dtype = file_dtype(talk.cell().dtype);
-  return history::write_tensors(
-      batch_path(talk, plan, rank, micro).string(),
-      {history::make_tensor("x", dtype, with_rows(training.shape.x), batch.x),
-       history::make_tensor("y", dtype, with_rows(training.shape.y), batch.y)});
+  std::vector<history::TensorData> tensors{
+      history::make_tensor("x", dtype, with_rows(training.shape.x), batch.x),
+      history::make_tensor("y", dtype, with_rows(training.shape.y), batch.y)};
+  if (plan.penalty)
+    tensors.push_back(history::make_tensor("points", dtype, with_rows(training.shape.x),
+                                           penalty_points(batch, plan.penalty->kind)));
+  return history::write_tensors(batch_path(talk, plan, rank, micro).string(), tensors);
+}
+
+// Fields that say more than that it is a step.
+void add_extras(const StepPlan& plan, double penalty_factor, Json& request) {
+  if (plan.penalty)
+    request["penalty"] = {{"kind", plan.penalty->kind},
+                          {"weight", plan.penalty->weight * penalty_factor}};
+  if (plan.argument)
+    request["argument"] = *plan.argument;
 }
 
 Json step_request(const Conversation& talk, const StepPlan& plan, Rank rank, std::int64_t micro,
                   const fs::path& out) {
   const bool last = micro + 1 == plan.micro_batches;
-  return {{"message", "step"},
-          {"step", plan.step},
-          {"batch", batch_path(talk, plan, rank, micro).string()},
-          {"out", out.string()},
-          {"sync", plan.sync && last},
-          {"grad", plan.grad},
-          {"train", plan.train},
-          {"backward", plan.grad},
-          {"zero_grad", micro == 0},
-          {"optimize", plan.optimize && plan.grad && last},
-          {"loss", plan.loss},
-          {"forwards", plan.forwards}};
+  Json request{{"message", "step"},
+               {"step", plan.step},
+               {"batch", batch_path(talk, plan, rank, micro).string()},
+               {"out", out.string()},
+               {"sync", plan.sync && last},
+               {"grad", plan.grad},
+               {"train", plan.train},
+               {"backward", plan.grad},
+               {"zero_grad", micro == 0},
+               {"optimize", plan.optimize && plan.grad && last},
+               {"loss", plan.loss},
+               {"forwards", plan.forwards}};
+  if (plan.memory)
+    request["memory"] = true;
+  add_extras(plan, 1, request);
+  return request;
 }
 
 }  // namespace
@@ -216,13 +232,14 @@ Result<void> reference_step(Conversation& talk, const Training& training, const 
   };
   for (const Weighing& how : weighings(talk.cell(), training, plan)) {
     const fs::path out = talk.tensor_path(fmt::format("s{}-reference{}", plan.step, number++));
-    auto answer = talk.ask_reference(
-        {{"message", "reference"},
-         {"out", out.string()},
-         {"dtype", how.dtype},
-         {"widen", how.widen},
-         {"train", plan.train},
-         {"forwards", forwards_of(talk.cell(), training, plan, how, batch_file)}});
+    Json request{{"message", "reference"},
+                 {"out", out.string()},
+                 {"dtype", how.dtype},
+                 {"widen", how.widen},
+                 {"train", plan.train},
+                 {"forwards", forwards_of(talk.cell(), training, plan, how, batch_file)}};
+    add_extras(plan, how.penalty_factor, request);
+    auto answer = talk.ask_reference(std::move(request));
     if (!answer)
       return answer.error();
     if (auto seen = talk.observe(out, {.role = Role::kReference,

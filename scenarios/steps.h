@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,12 @@ struct Training {
       state{};  ///< By rank: params, grads and buffers as of the last `state`.
 };
 
+/// Of a critic: the batch's y holds fake rows, and the inner gradient is taken at points between.
+struct PenaltyPlan {
+  std::string kind{};  ///< "wgan_gp", "wgan_lp" or "dragan".
+  double weight{};
+};
+
 struct StepPlan {
   std::int64_t step{};
   std::vector<std::int64_t> rows{};  ///< By rank.
@@ -29,9 +36,12 @@ struct StepPlan {
   std::string loss{"mean"};
   std::int64_t micro_batches{1};  ///< All but the last without synchronisation.
   std::int64_t forwards{1};
-  std::vector<double> offsets{};  ///< By rank: added to every element of its x. Empty: nothing.
-  bool train{true};               ///< False: the modules evaluate.
-  bool grad{true};                ///< False: under no_grad, no backward.
+  std::optional<PenaltyPlan> penalty{};
+  std::optional<double> argument{};  ///< A factor of the output, given to forward beside x.
+  bool memory{};                     ///< Measure what each replica holds at the peak.
+  std::vector<double> offsets{};     ///< By rank: added to every element of its x. Empty: nothing.
+  bool train{true};                  ///< False: the modules evaluate.
+  bool grad{true};                   ///< False: under no_grad, no backward.
   bool sync{true};
   bool optimize{true};
   bool buffers_unsynced{};  ///< By the contract, buffers at entry of this step's forwards are each

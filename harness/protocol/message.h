@@ -7,6 +7,8 @@
 //   answer    {"id": 7, "outcome": "ok", ...fields}
 //             {"id": 7, "outcome": "unsupported" | "refused" | "failed", "text": "...",
 //              "raised_at": [{"module","offset"}]}
+//             (the last line of a text may be "autograd node NODE; layer LAYER": where in the graph
+//             and in the model a backward has failed)
 //
 // unsupported: the host does not have it. refused: the implementation raised the error that its
 // contract declares for this input (nothing is wrong). failed: an exception that nobody declared.
@@ -23,10 +25,15 @@
 // wrap       implementation, options{}
 //            -> contract{word: value}, buckets[][] (parameter names, where known)
 // step       step, batch (file: "x", "y"), out, sync, grad, train, backward, zero_grad, optimize,
-//            loss: mean|sum, forwards (1, or 2 before the one backward)
-//            -> "loss" [1], "output", and for forward K = 0, 1: "forward_entry/K/buffer/NAME",
-//               "after_forward/K/buffer/NAME", "after_forward/K/norm/LAYER" (what a batch
-//               normalisation gave)
+//            loss: mean|sum, forwards (1, or 2 before the one backward),
+//            memory (false), argument (a number that forward is given beside x: a factor of the
+//            output), penalty {kind: wgan_gp|wgan_lp|dragan, weight} (the model is a critic, y
+//            holds fake rows and the batch file "points", where the inner gradient is taken; its
+//            forwards are three, of x, y and points)
+//            -> "loss" [1], "output" (not with memory or penalty), "memory/peak" (bytes by
+//               replica), "argument/I" (as replica I was given it), and for forward K = 0, 1, ...:
+//               "forward_entry/K/buffer/NAME", "after_forward/K/buffer/NAME",
+//               "after_forward/K/norm/LAYER" (what a batch normalisation gave)
 // state      which[] of params grads buffers optimizer, out
 //            -> "param/NAME", "grad/NAME" (absent when none), "buffer/NAME", "optimizer/NAME/KEY"
 // eval       batch, out
@@ -47,7 +54,8 @@
 //
 // reference  out, dtype, widen, train, forwards[{parts[{batch, rank (whose rows; optional),
 //            rows|null, weights[] (one per row, or one for all)}], buffers (file|null),
-//            buffers_after (a K: as forward K left them)}]
+//            buffers_after (a K: as forward K left them)}],
+//            argument, penalty (as for step; the inner gradient is that of all rows of a forward)
 //            -> "grad/NAME" of the sum over rows of weight x row loss, "loss", and for forward K
 //               "output/K", "after_forward/K/buffer/NAME", and for a rank R whose rows it has
 //               "rank/R/after_forward/K/norm/LAYER", in the order of its batch. A forward's parts

@@ -55,9 +55,18 @@ std::string duration(double wall_s) {
   return wall_s < 99.995 ? fmt::format("[{:6.2f} s]", wall_s) : fmt::format("[{:6.1f} s]", wall_s);
 }
 
-std::string measures_text(const std::vector<Measure>& measures) {
+std::string measures_text(const std::vector<Measure>& all) {
+  std::vector<Measure> measures;
+  std::string figures;
+  for (const Measure& measure : all) {
+    if (measure.rule != "figure")  // A figure is told, not compared.
+      measures.push_back(measure);
+    else
+      figures += fmt::format("{}{}: {}{}", figures.empty() ? "" : "; ", measure.name,
+                             number(measure.value), measure.unit.empty() ? "" : " " + measure.unit);
+  }
   if (measures.empty())
-    return {};
+    return figures;
   const Measure& worst =
       *std::max_element(measures.begin(), measures.end(),
                         [](const Measure& a, const Measure& b) { return use_of(a) < use_of(b); });
@@ -77,7 +86,7 @@ std::string measures_text(const std::vector<Measure>& measures) {
     text += fmt::format(", power {}", number(*power));
   if (measures.size() > 1)
     text += fmt::format("; worst of {}", count_of(measures.size(), "measure"));
-  return text;
+  return figures.empty() ? text : text + "; " + figures;
 }
 
 std::vector<PlacedFinding> all_findings(const Report& report) {

@@ -1,0 +1,16 @@
+// Does a module keep the buffers that its forward has left? Between a forward and the end of its
+// step nobody may write other values into them; where replicas are evaluated side by side, those of
+// the first one survive.
+#pragma once
+
+#include "harness/verdict/verdict.h"
+
+namespace lockstep::checkers {
+
+class KeptBuffers : public Checker {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "kept-buffers"; }
+  [[nodiscard]] Verdict check(const Run& run) const override;
+};
+
+}  // namespace lockstep::checkers

@@ -1,0 +1,15 @@
+// How much more memory the first of several replicas in one process holds at the peak than any
+// other. It measures; nothing is declared about it.
+#pragma once
+
+#include "harness/verdict/verdict.h"
+
+namespace lockstep::checkers {
+
+class ReplicaMemory : public Checker {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "replica-memory"; }
+  [[nodiscard]] Verdict check(const Run& run) const override;
+};
+
+}  // namespace lockstep::checkers
