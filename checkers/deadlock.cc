@@ -9,6 +9,7 @@
 #include "checkers/attribution.h"
 #include "checkers/owing.h"
 #include "checkers/sites.h"
+#include "checkers/uneven_batches.h"
 
 namespace lockstep::checkers {
 namespace {
@@ -64,8 +65,11 @@ std::vector<Knot> knots_of(const std::vector<StuckWait>& waits) {
 
 class Explainer {
  public:
-  Explainer(const Situation& situation, const RankSet& stuck)
-      : situation_(situation), stuck_(stuck), knots_(knots_of(situation.waits_of(stuck))) {}
+  Explainer(const Run& run, const Situation& situation, const RankSet& stuck)
+      : run_(run),
+        situation_(situation),
+        stuck_(stuck),
+        knots_(knots_of(situation.waits_of(stuck))) {}
 
   [[nodiscard]] bool empty() const { return root() == nullptr; }
 
@@ -73,7 +77,7 @@ class Explainer {
     const Knot& knot = *root();
     Finding finding;
     finding.code = code_of(knot);
-    if (finding.code == "LS210")
+    if (finding.code == "LS210" || finding.code == "LS305")
       finding.also.emplace_back("LS301");
     finding.group = knot.group->label();
     finding.op = std::string(history::name_of(knot.call->op));
@@ -85,7 +89,11 @@ class Explainer {
     finding.affected = stuck_.minus(blame.culprits);
     finding.headline = headline(knot, finding.code);
     finding.cause =
-        "none of the ranks that wait can go on without the ones that owe, and those never will";
+        finding.code == "LS305"
+            ? "the call that the others wait in comes with a batch that the ranks without do not "
+              "have"
+            : "none of the ranks that wait can go on without the ones that owe, and those never "
+              "will";
     add_sites(finding, knot);
     add_evidence(finding);
     return finding;
@@ -123,7 +131,9 @@ class Explainer {
       return "LS307";
     if (!by_an_outsider)
       return "LS302";
-    return history::is_point_to_point(knot.call->op) ? "LS210" : "LS301";
+    if (history::is_point_to_point(knot.call->op))
+      return "LS210";
+    return ran_out(run_, *knot.group, knot.waiting, knot.absent) ? "LS305" : "LS301";
   }
 
   [[nodiscard]] Attribution attribute(const Knot& knot) const {
@@ -138,6 +148,8 @@ class Explainer {
     }
     if (!gone.empty())
       return {gone, Confidence::kCertain};
+    if (code_of(knot) == "LS305")
+      return {knot.absent, Confidence::kCertain};
     if (history::is_point_to_point(knot.call->op) || code_of(knot) == "LS302")
       return {};
     RankSet inside;  // Those who issued it and wait elsewhere are no absentees either.
@@ -162,6 +174,9 @@ class Explainer {
       return fmt::format("{} waits in {} {} rank {}, and {} never comes to it", words(knot.waiting),
                          where, knot.call->op == history::Op::kSend ? "to" : "from", peer_of(knot),
                          words(knot.absent));
+    if (code == "LS305")
+      return fmt::format("{}; {} {} in {}", who_ran_out(run_.plan, knot.absent),
+                         words(knot.waiting), knot.waiting.size() == 1 ? "waits" : "wait", where);
     const char* have = knot.absent.size() == 1 ? "has" : "have";
     return fmt::format("{} {} not entered {}; {} {} in it", words(knot.absent), have, where,
                        words(knot.waiting), knot.waiting.size() == 1 ? "waits" : "wait");
@@ -245,6 +260,7 @@ class Explainer {
     return fmt::format("in {}{}{}", label, more, at_site(site_of(*state.process, call, "peer")));
   }
 
+  const Run& run_;
   const Situation& situation_;
   const RankSet& stuck_;
   std::vector<Knot> knots_;
@@ -308,11 +324,11 @@ bool ended_by_a_limit(const Run& run) {
   });
 }
 
-std::optional<Finding> proven(const Situation& situation) {
+std::optional<Finding> proven(const Run& run, const Situation& situation) {
   const RankSet stuck = situation.stuck();
   if (stuck.empty())
     return std::nullopt;
-  const Explainer explainer(situation, stuck);
+  const Explainer explainer(run, situation, stuck);
   if (explainer.empty())
     return std::nullopt;
   return explainer.finding();
@@ -345,7 +361,7 @@ bool have_waited_long(const Run& run, const Situation& situation) {
 
 std::optional<std::string> certain_deadlock(const Run& run) {
   const Situation situation(run);
-  const auto finding = proven(situation);
+  const auto finding = proven(run, situation);
   if (!finding || !(all_settled(situation) || have_waited_long(run, situation)))
     return std::nullopt;
   return finding->headline;
@@ -359,7 +375,7 @@ Verdict Deadlock::check(const Run& run) const {
     verdict.reason = "no rank has a history";
     return verdict;
   }
-  if (auto finding = proven(situation)) {
+  if (auto finding = proven(run, situation)) {
     verdict.outcome = Outcome::kFail;
     verdict.findings.push_back(std::move(*finding));
     return verdict;

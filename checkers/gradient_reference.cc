@@ -13,6 +13,7 @@
 #include "checkers/reduced_elements.h"
 #include "checkers/reference_subjects.h"
 #include "checkers/tolerance.h"
+#include "checkers/uneven_batches.h"
 
 namespace lockstep::checkers {
 namespace {
@@ -112,7 +113,7 @@ class Judge {
     }
     if (subject.right != nullptr)
       look_at_equality(subject, wrong);
-    for (const Rank rank : world_) {
+    for (const Rank rank : taking_part(run_.plan, subject.step)) {
       const Observation* right = subject.right_for(rank);
       const auto place = subject.actual.find(rank);
       if (right == nullptr || place == subject.actual.end()) {
@@ -136,7 +137,7 @@ class Judge {
         continue;
       }
       note(subject, rank, *place->second, far, wrong);
-      factor(*x, *reference);
+      factor(*x, *reference, squares_[subject.step]);
     }
     measure_power(subject, x1);
   }
@@ -191,19 +192,23 @@ class Judge {
       worst = far;
   }
 
-  /// Least squares: x = factor * reference over everything compared.
-  void factor(const Tensor& x, const Tensor& reference) {
+  /// Least squares: x = factor * reference over everything compared in one step.
+  struct Squares {
+    double products{}, squares{};
+  };
+  static void factor(const Tensor& x, const Tensor& reference, Squares& squares) {
     if (x.values.size() != reference.values.size())
       return;
     for (std::size_t i = 0; i < x.values.size(); ++i) {
-      products_ += x.values[i] * reference.values[i];
-      squares_ += reference.values[i] * reference.values[i];
+      squares.products += x.values[i] * reference.values[i];
+      squares.squares += reference.values[i] * reference.values[i];
     }
   }
 
   /// The one factor by which everything in this step is off, if there is one.
   std::optional<double> uniform_factor(std::int64_t step) {
-    const double k = squares_ > 0 ? products_ / squares_ : 1;
+    const Squares& sums = squares_[step];
+    const double k = sums.squares > 0 ? sums.products / sums.squares : 1;
     if (!std::isfinite(k) || std::abs(k - 1) < 1e-3)
       return std::nullopt;
     for (const auto& [key, subject] : subjects_) {
@@ -297,7 +302,7 @@ class Judge {
     for (const std::string& name : names)
       finding.names.emplace_back(tensor_name(name));
     if (code == "LS501" || code == "LS403")
-      blame(wrong, names, finding);
+      blame(wrong, names, taking_part(run_.plan, step), finding);
     for (const auto& [name, worst] : wrong.worst) {
       if (finding.evidence.size() < kLinesMax)
         finding.evidence.push_back(fmt::format(
@@ -344,7 +349,8 @@ class Judge {
     return "";
   }
 
-  void blame(const Wrong& wrong, const std::set<std::string>& names, Finding& finding) const {
+  void blame(const Wrong& wrong, const std::set<std::string>& names, const RankSet& among,
+             Finding& finding) const {
     // Wrong on a minority, against a strict majority of three or more that is right.
     RankSet guilty;
     for (const std::string& name : names) {
@@ -354,7 +360,7 @@ class Judge {
       for (const Rank rank : on->second)
         guilty.insert(rank);
     }
-    if (world_.size() < 3 || 2 * guilty.size() >= world_.size() || !run_.journal_complete ||
+    if (among.size() < 3 || 2 * guilty.size() >= among.size() || !run_.journal_complete ||
         !undecided_.empty())
       return;
     finding.culprits = guilty;
@@ -388,7 +394,7 @@ class Judge {
   std::string undecided_{};
   std::uint64_t compared_{};
   Distance nearest_{};
-  double products_{}, squares_{};
+  std::map<std::int64_t, Squares> squares_{};
   std::map<std::string, double> effects_{};
 };
 

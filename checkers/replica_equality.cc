@@ -8,6 +8,7 @@
 
 #include "checkers/groups.h"
 #include "checkers/observed.h"
+#include "checkers/uneven_batches.h"
 
 namespace lockstep::checkers {
 namespace {
@@ -17,7 +18,7 @@ constexpr std::size_t kNamesMax = 16;
 /// Who must hold what at one sighting.
 struct Rule {
   std::string code{};
-  bool rank_0_decides{};
+  std::optional<Rank> decides{};  ///< Whose value it is; none: all hold the same.
 };
 
 std::string contract_of(const Run& run, const std::string& what) {
@@ -25,22 +26,26 @@ std::string contract_of(const Run& run, const std::string& what) {
   return place == run.plan.contract.end() ? "" : place->second;
 }
 
-std::optional<Rule> rule_of(const Sighting& sighting, const std::string& buffers) {
+std::optional<Rule> rule_of(const Plan& plan, const Sighting& sighting,
+                            const std::string& buffers) {
   const std::string_view kind = kind_of(sighting.name);
   const bool initial = is_phase(sighting.phase, "initial");
   if (is_phase(sighting.phase, "before") || is_phase(sighting.phase, "forward_entry_unsynced"))
     return std::nullopt;  // Legally different.
   if (kind == "param")
-    return initial ? Rule{"LS406", true} : Rule{"LS401", false};
+    return initial ? Rule{"LS406", Rank{0}} : Rule{"LS401"};
   if (kind == "optimizer")
-    return Rule{"LS404", false};
+    return Rule{"LS404"};
   if (kind != "buffer")
     return std::nullopt;
   if (initial && buffers == "rank0")
-    return Rule{"LS406", true};
-  if (is_phase(sighting.phase, "forward_entry") &&
-      (buffers == "rank0" || buffers == "synchronised"))
-    return Rule{"LS402", buffers == "rank0"};
+    return Rule{"LS406", Rank{0}};
+  if (buffers != "rank0" && buffers != "synchronised")
+    return std::nullopt;
+  if (is_phase(sighting.phase, "forward_entry") && buffers == "rank0")
+    return Rule{"LS402", buffer_source(plan, sighting.step)};
+  if (is_phase(sighting.phase, "forward_entry") || is_phase(sighting.phase, "joined"))
+    return Rule{"LS402"};
   return std::nullopt;
 }
 
@@ -100,15 +105,15 @@ struct Comparison {
 
 Comparison compare(const Sighting& sighting, const Rule& rule, const Sources& sources) {
   Comparison result;
-  const auto rank_0 = sighting.by_rank.find(Rank{0});
-  if (rule.rank_0_decides) {
-    if (rank_0 == sighting.by_rank.end()) {
+  if (rule.decides) {
+    const auto source = sighting.by_rank.find(*rule.decides);
+    if (source == sighting.by_rank.end()) {
       result.undecided = true;
       return result;
     }
-    result.expected = rank_0->second;
-    if (const Observation* before = sources.before(sighting, Rank{0});
-        before != nullptr && !identical(*before, *rank_0->second)) {
+    result.expected = source->second;
+    if (const Observation* before = sources.before(sighting, *rule.decides);
+        before != nullptr && !identical(*before, *source->second)) {
       result.expected = before;
       result.overwritten = true;
     }
@@ -130,10 +135,17 @@ Comparison compare(const Sighting& sighting, const Rule& rule, const Sources& so
     const bool same = identical(*observation, *result.expected);
     if (!same)
       result.differ.insert(rank);
-    const Observation* own = same && rank != Rank{0} ? sources.before(sighting, rank) : nullptr;
+    const Observation* own =
+        same && rule.decides && rank != *rule.decides ? sources.before(sighting, rank) : nullptr;
     result.received |= own != nullptr && !identical(*own, *result.expected);
   }
   return result;
+}
+
+/// Those that have a batch for the step, and all in the end.
+RankSet holders(const Run& run, const Sighting& sighting) {
+  const bool end = is_phase(sighting.phase, "joined") || is_phase(sighting.phase, "refused");
+  return end ? RankSet::all(run.plan.world_size) : taking_part(run.plan, sighting.step);
 }
 
 class Collector {
@@ -145,10 +157,10 @@ class Collector {
     if (finding == nullptr) {
       findings_.push_back(start(sighting, rule));
       finding = &findings_.back();
-      if (rule.rank_0_decides && comparison.overwritten)
+      if (rule.decides && comparison.overwritten)
         finding->evidence.push_back(
-            fmt::format("rank 0 itself entered with another value of {} than it had before",
-                        tensor_name(sighting.name)));
+            fmt::format("rank {} itself entered with another value of {} than it had before",
+                        rule.decides->value, tensor_name(sighting.name)));
     } else if (finding->step != sighting.step || place_.at(rule.code) != sighting.phase) {
       ++finding->consequences;
       return;
@@ -156,19 +168,17 @@ class Collector {
     const std::string name(tensor_name(sighting.name));
     if (finding->names.size() < kNamesMax)
       finding->names.push_back(name);
-    if (!rule.rank_0_decides || comparison.received)
+    if (!rule.decides || comparison.received)
       blamable_.insert(rule.code);
     for (const Rank rank : comparison.differ)
       differ_[rule.code].insert(rank);
+    among_[rule.code] = holders(run_, sighting);
     const auto difference = largest_difference(run_, *comparison.expected,
                                                *sighting.by_rank.at(*comparison.differ.begin()));
     if (finding->evidence.size() < kNamesMax)
       finding->evidence.push_back(
           fmt::format("{}: {} differ{} from {}{}", name, words(comparison.differ),
-                      comparison.differ.size() == 1 ? "s" : "",
-                      !rule.rank_0_decides     ? "the other ranks"
-                      : comparison.overwritten ? "what rank 0 had before"
-                                               : "rank 0's",
+                      comparison.differ.size() == 1 ? "s" : "", whose(rule, comparison),
                       difference ? fmt::format(", by up to {:.6g} on rank {}", *difference,
                                                comparison.differ.begin()->value)
                                  : ""));
@@ -178,9 +188,10 @@ class Collector {
     for (Finding& finding : findings_) {
       const RankSet& differ = differ_[finding.code];
       const RankSet everyone = ranks_of(run_);
+      const std::size_t among = std::min(everyone.size(), among_[finding.code].size());
       // A minority against a strict majority of three or more; else nobody is convicted. Ranks that
       // merely happened to hold rank 0's value are no majority: nobody may have been sent it.
-      const bool minority = everyone.size() >= 3 && 2 * differ.size() < everyone.size();
+      const bool minority = among >= 3 && 2 * differ.size() < among;
       if (minority && run_.journal_complete && blamable_.count(finding.code) > 0) {
         finding.culprits = differ;
         finding.affected = everyone.minus(differ);
@@ -200,6 +211,13 @@ class Collector {
   }
 
  private:
+  static std::string whose(const Rule& rule, const Comparison& comparison) {
+    if (!rule.decides)
+      return "the other ranks";
+    return comparison.overwritten ? fmt::format("what rank {} had before", rule.decides->value)
+                                  : fmt::format("rank {}'s", rule.decides->value);
+  }
+
   Finding* find(const std::string& code) {
     for (Finding& finding : findings_) {
       if (finding.code == code)
@@ -219,8 +237,9 @@ class Collector {
     if (rule.code == "LS406")
       what_[rule.code] = "is not rank 0's right after wrapping";
     else if (rule.code == "LS402")
-      what_[rule.code] = fmt::format(
-          "is not {} {}", rule.rank_0_decides ? "rank 0's" : "the same on all ranks", when);
+      what_[rule.code] = rule.decides
+                             ? fmt::format("is not rank {}'s {}", rule.decides->value, when)
+                             : fmt::format("is not the same on all ranks {}", when);
     else
       what_[rule.code] = fmt::format("differs {}", when);
     return finding;
@@ -228,10 +247,17 @@ class Collector {
 
   const Run& run_;
   std::vector<Finding> findings_{};
-  std::map<std::string, RankSet> differ_{};
+  std::map<std::string, RankSet> differ_{}, among_{};
   std::set<std::string> blamable_{};  ///< Codes whose value was, provenly, sent to some rank.
   std::map<std::string, std::string> what_{}, place_{};
 };
+
+/// By every rank that took part.
+bool seen_everywhere(const Run& run, const Sighting& sighting) {
+  const RankSet ranks = holders(run, sighting);
+  return std::all_of(ranks.begin(), ranks.end(),
+                     [&](Rank rank) { return sighting.by_rank.count(rank) > 0; });
+}
 
 }  // namespace
 
@@ -244,18 +270,17 @@ Verdict ReplicaEquality::check(const Run& run) const {
   std::uint64_t compared = 0;
   std::string undecided;
   for (const Sighting& sighting : all) {
-    const auto rule = rule_of(sighting, buffers);
+    const auto rule = rule_of(run.plan, sighting, buffers);
     if (!rule)
       continue;
     ++compared;
-    if (sighting.occasion > 0 &&
-        !(run.journal_complete && sighting.complete(run.plan.world_size))) {
+    const bool complete = seen_everywhere(run, sighting);
+    if (sighting.occasion > 0 && !(run.journal_complete && complete)) {
       undecided = fmt::format("which occasions of {} in step {} belong together is not known",
                               sighting.name, sighting.step);
       continue;
     }
     const Comparison comparison = compare(sighting, *rule, sources);
-    const bool complete = sighting.complete(run.plan.world_size);
     if (!comparison.differ.empty())
       collector.add(sighting, *rule, comparison);
     if (undecided.empty() && (comparison.undecided || !complete))

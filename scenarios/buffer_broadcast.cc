@@ -22,8 +22,8 @@ std::vector<std::vector<double>> zeros_and_ones(std::int32_t world, std::int64_t
 }
 
 Case cell_of(std::int32_t world, std::map<std::string, std::string> options,
-             std::vector<std::string> marks) {
-  Case cell{.scenario = "buffer-broadcast", .implementation = "ddp", .world_size = world};
+             std::vector<std::string> marks, const char* implementation = "ddp") {
+  Case cell{.scenario = "buffer-broadcast", .implementation = implementation, .world_size = world};
   cell.options = std::move(options);
   cell.expected_marks = std::move(marks);
   cell.required_checks = {"collective-order", "deadlock", "process-end", "replica-equality"};
@@ -170,6 +170,16 @@ std::vector<Case> BufferBroadcast::cells() const {
   }
   for (Case& cell : replica_buffer_cells())
     cells.push_back(std::move(cell));
+  const auto bucketed = [&](std::int32_t world, std::map<std::string, std::string> options,
+                            std::vector<std::string> marks) {
+    options.insert({{"model", "conv_bn"}, {"optimizer", "adam"}, {"broadcast_buffers", "on"}});
+    cells.push_back(cell_of(world, std::move(options), std::move(marks), "bucketed_ddp"));
+  };
+  bucketed(2, {}, {after});
+  bucketed(5, {{"broadcast_buffers", "off"}}, {after, entry});
+  bucketed(3, {{"hole", "no_grad"}}, {after, entry});
+  bucketed(3, {{"hole", "no_sync"}}, {after, entry});
+  bucketed(3, {{"model", "ema"}, {"forwards", "2"}}, {"refused"});
   return cells;
 }
 

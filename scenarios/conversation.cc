@@ -146,8 +146,8 @@ Result<void> Conversation::wait_for(const std::vector<std::size_t>& hosts) {
   // A rank that is lost is not started again: what its peers make of it is awaited only for so
   // long.
   const auto lost = [&] {
-    return std::any_of(hosts.begin(), hosts.end(), [&](std::size_t host) {
-      const Pending& pending = pending_[host];
+    return std::any_of(pending_.begin(), pending_.end(), [&](const auto& asked) {
+      const Pending& pending = asked.second;
       return !pending.lost.empty() ||
              (pending.answer && pending.answer->outcome == Answer::Outcome::kFailed);
     });
@@ -213,17 +213,39 @@ Result<Conversation::Answers> Conversation::collect(const std::vector<std::size_
   return answers;
 }
 
-Result<Conversation::Answers> Conversation::ask_ranks(const std::function<Json(Rank)>& request) {
-  std::vector<std::size_t> asked;
+std::vector<std::size_t> Conversation::hosts_of(const RankSet& ranks) const {
+  std::vector<std::size_t> hosts;
   for (std::size_t host = 0; host < job_.hosts().size(); ++host) {
-    const launch::Host& to = job_.hosts()[host];
-    if (to.role != Role::kRank)
-      continue;
-    if (auto sent = send(host, request(*to.rank)); !sent)
-      return sent.error();
-    asked.push_back(host);
+    const launch::Host& one = job_.hosts()[host];
+    if (one.role == Role::kRank && ranks.contains(*one.rank))
+      hosts.push_back(host);
   }
-  return collect(asked);
+  return hosts;
+}
+
+Result<Conversation::Answers> Conversation::ask_ranks(const std::function<Json(Rank)>& request) {
+  return ask_ranks(RankSet::all(world_size()), request);
+}
+
+Result<Conversation::Answers> Conversation::ask_ranks(const RankSet& ranks,
+                                                      const std::function<Json(Rank)>& request) {
+  for (const Rank rank : ranks) {
+    if (auto told = tell(rank, request(rank)); !told)
+      return told.error();
+  }
+  return answers_of(ranks);
+}
+
+Result<void> Conversation::tell(Rank rank, Json request) {
+  const std::vector<std::size_t> hosts = hosts_of({rank});
+  LS_CHECK(!hosts.empty() && "told a rank that the case does not have");
+  if (auto sent = send(hosts.front(), std::move(request)); !sent)
+    return sent.error();
+  return {};
+}
+
+Result<Conversation::Answers> Conversation::answers_of(const RankSet& ranks) {
+  return collect(hosts_of(ranks));
 }
 
 Result<Answer> Conversation::ask_one(Role role, std::optional<Rank> rank, Json request) {

@@ -51,6 +51,12 @@ class Conversation {
   /// stop: a rank ended or failed, a deadlock is proven, the deadline passed, lockstep was
   /// interrupted.
   Result<Answers> ask_ranks(const std::function<protocol::Json(Rank)>& request);
+  /// The same of some ranks; answers come in their order.
+  Result<Answers> ask_ranks(const RankSet& ranks,
+                            const std::function<protocol::Json(Rank)>& request);
+  /// Asks and does not wait. The rank is not asked again before answers_of() has waited for it.
+  Result<void> tell(Rank rank, protocol::Json request);
+  Result<Answers> answers_of(const RankSet& ranks);
   Result<protocol::Answer> ask_rank(Rank rank, protocol::Json request);
   Result<protocol::Answer> ask_reference(protocol::Json request);
 
@@ -80,6 +86,7 @@ class Conversation {
   void lose(std::size_t host, const std::string& why);
   Result<protocol::Answer> ask_one(Role role, std::optional<Rank> rank, protocol::Json request);
   Result<Answers> collect(const std::vector<std::size_t>& hosts);
+  [[nodiscard]] std::vector<std::size_t> hosts_of(const RankSet& ranks) const;
 
   launch::HostJob& job_;
   history::JournalWriter& journal_;

@@ -22,9 +22,9 @@ std::vector<std::int64_t> rows_of(const Case& cell) {
 }
 
 Case cell_of(std::int32_t world, const std::string& dtype,
-             std::map<std::string, std::string> options) {
+             std::map<std::string, std::string> options, const char* implementation = "ddp") {
   Case cell{.scenario = "gradient-equivalence",
-            .implementation = "ddp",
+            .implementation = implementation,
             .world_size = world,
             .dtype = dtype};
   cell.options = std::move(options);
@@ -51,6 +51,21 @@ Result<void> mark_whole_argument(Conversation& talk) {
   return talk.mark("argument-whole");
 }
 
+// Our own reducer: each question once, and not at every world size.
+void add_bucketed_ddp(std::vector<Case>& cells) {
+  const auto add = [&](std::int32_t world, const char* dtype,
+                       std::map<std::string, std::string> options) {
+    cells.push_back(cell_of(world, dtype, std::move(options), "bucketed_ddp"));
+  };
+  for (const std::int32_t world : {2, 3})
+    add(world, "float64", {{"model", "linear_int"}, {"rule", "exact"}});
+  for (const std::int32_t world : {2, 5})
+    add(world, "float64", {{"model", "mlp"}, {"rows", "uneven"}, {"bucket_cap_bytes", "256"}});
+  add(5, "float64", {{"model", "mlp"}, {"accumulate", "3"}, {"bucket_cap_bytes", "256"}});
+  add(3, "float64", {{"model", "mixed"}, {"find_unused_parameters", "on"}});
+  add(3, "float32", {{"model", "mlp"}, {"rows", "uneven"}, {"bucket_cap_bytes", "256"}});
+}
+
 }  // namespace
 
 std::string_view GradientEquivalence::question() const {
@@ -72,6 +87,15 @@ std::vector<Case> GradientEquivalence::cells() const {
   }
   for (Case& cell : replica_gradient_cells())
     cells.push_back(std::move(cell));
+  cells.push_back(cell_of(3, "float64", {{"model", "mixed"}, {"static_graph", "on"}}));
+  for (const char* implementation : {"ddp", "bucketed_ddp"})
+    cells.push_back(cell_of(3, "float64",
+                            {{"model", "mlp"},
+                             {"accumulate", "3"},
+                             {"bucket_cap_bytes", "256"},
+                             {"gradient_as_bucket_view", "on"}},
+                            implementation));
+  add_bucketed_ddp(cells);
   return cells;
 }
 

@@ -32,13 +32,17 @@ Json rows_of(const Shard& shard, const StepPlan& plan, std::uint64_t permutation
   return order;
 }
 
+double divisor_of(const StepPlan& plan, const std::vector<Shard>& shards) {
+  return plan.divide_by > 0 ? plan.divide_by : static_cast<double>(shards.size());
+}
+
 // Of each row of each shard, as the contract weighs it.
 std::vector<double> right_weights(const Training& training, const StepPlan& plan,
                                   const std::vector<Shard>& shards) {
   double total_rows = 0;
   for (const Shard& shard : shards)
     total_rows += static_cast<double>(shard.rows);
-  const auto count = static_cast<double>(shards.size());
+  const double count = divisor_of(plan, shards);
   const bool of_means = !declares(training, "gradient", "global_sample_mean");
   std::vector<double> weights;
   for (const Shard& shard : shards) {
@@ -69,8 +73,11 @@ std::vector<Shard> shards_of(const Case& cell, const StepPlan& plan) {
   std::vector<Shard> shards;
   const std::int64_t replicas = std::stoll(cell.option("replicas", "0"));
   if (replicas == 0) {
-    for (std::size_t r = 0; r < plan.rows.size(); ++r)
-      shards.push_back({Rank{static_cast<std::int32_t>(r)}, 0, plan.rows[r]});
+    for (std::size_t r = 0; r < plan.rows.size(); ++r) {
+      const Rank rank{static_cast<std::int32_t>(r)};
+      if (plan.live.empty() || plan.live.contains(rank))
+        shards.push_back({rank, 0, plan.rows[r]});
+    }
     return shards;
   }
   const std::int64_t rows = plan.rows.front();
@@ -82,22 +89,28 @@ std::vector<Shard> shards_of(const Case& cell, const StepPlan& plan) {
 
 std::vector<Weighing> weighings(const Case& cell, const Training& training, const StepPlan& plan) {
   const std::vector<Shard> shards = shards_of(cell, plan);
-  const auto count = static_cast<double>(shards.size());
+  const double count = divisor_of(plan, shards);
   const std::vector<double> right = right_weights(training, plan, shards);
+  const auto world = static_cast<double>(cell.world_size);
   const bool of_means = !declares(training, "gradient", "global_sample_mean");
   std::vector<Weighing> all{{.variant = "", .weight = right}};
   const auto add = [&](const char* variant, std::vector<double> weights) {
-    all.push_back({.variant = variant, .weight = std::move(weights)});
+    if (weights != right)  // One rank alone cannot be summed wrongly.
+      all.push_back({.variant = variant, .weight = std::move(weights)});
   };
   if (count == 1)
     add("doubled", scaled(right, 2));
-  if (count > 1) {
+  if (count > 1)
     add("sum", scaled(right, count));
+  if (count > 1)
     add("divisor_w_minus_1", scaled(right, count / (count - 1)));
+  if (shards.size() > 1) {
     std::vector<double> dropped = right;
     dropped.back() = 0.0;
     add("dropped_rank", dropped);
   }
+  if (const auto live = static_cast<double>(shards.size()); !plan.live.empty() && live < world)
+    add("other_world", scaled(right, count / (count == live ? world : live)));
   if (plan.loss == "mean" && !equal_rows(shards)) {
     Training other = training;  // The mean that was not declared.
     other.contract["gradient"] = of_means ? "global_sample_mean" : "mean_of_rank_means";
@@ -108,7 +121,8 @@ std::vector<Weighing> weighings(const Case& cell, const Training& training, cons
                    .weight = std::vector<double>(shards.size(), 0.0),
                    .only_for = shards[s].rank};
     local.weight[s] = right[s] * count;
-    all.push_back(local);
+    if (local.weight != right)
+      all.push_back(local);
   }
   // Batch statistics that miss some of the rows.
   std::vector<std::size_t> with_rows;
@@ -144,6 +158,8 @@ Json forwards_of(const Case& cell, const Training& training, const StepPlan& pla
                  const std::function<std::string(Rank rank, std::int64_t micro)>& batch_file) {
   const std::vector<Shard> shards = shards_of(cell, plan);
   const bool from_rank0 = declares(training, "buffers", "rank0") && !plan.buffers_unsynced;
+  const std::size_t authority =
+      plan.live.empty() ? 0 : static_cast<std::size_t>(std::prev(plan.live.end())->value);
   const bool together = declares(training, "statistics", "global");
   const auto part_of = [&](std::size_t s, std::int64_t micro) {
     const Shard& shard = shards[s];
@@ -158,7 +174,7 @@ Json forwards_of(const Case& cell, const Training& training, const StepPlan& pla
   for (std::int64_t forward = 0; forward < plan.forwards; ++forward) {
     for (std::size_t s = 0; s < in_round; ++s) {
       const std::size_t source =
-          from_rank0 || together ? 0 : static_cast<std::size_t>(shards[s].rank.value);
+          from_rank0 || together ? authority : static_cast<std::size_t>(shards[s].rank.value);
       for (std::int64_t micro = 0; micro < plan.micro_batches; ++micro) {
         Json one{{"parts", Json::array()}, {"buffers", training.state[source].string()}};
         for (std::size_t part = s; part < (together ? shards.size() : s + 1); ++part)

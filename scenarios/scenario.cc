@@ -9,6 +9,7 @@
 #include "scenarios/gradient_penalty.h"
 #include "scenarios/sampler_disjointness.h"
 #include "scenarios/sync_bn_statistics.h"
+#include "scenarios/uneven_batches.h"
 
 namespace lockstep {
 
@@ -18,6 +19,7 @@ const std::vector<std::unique_ptr<Scenario>>& all_scenarios() {
     all.push_back(std::make_unique<GradientEquivalence>());
     all.push_back(std::make_unique<BufferBroadcast>());
     all.push_back(std::make_unique<SyncBnStatistics>());
+    all.push_back(std::make_unique<UnevenBatches>());
     all.push_back(std::make_unique<CleanExit>());
     all.push_back(std::make_unique<SamplerDisjointness>());
     all.push_back(std::make_unique<GradientPenalty>());

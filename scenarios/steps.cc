@@ -35,19 +35,23 @@ Result<std::vector<std::int64_t>> shape_of(const Json& fields, const char* name)
   return shape;
 }
 
-Result<void> observe_state(Conversation& talk, Training& training, std::int64_t step,
-                           const std::string& phase, const Json& which) {
+RankSet live_ranks(const Conversation& talk, const StepPlan& plan) {
+  return plan.live.empty() ? RankSet::all(talk.world_size()) : plan.live;
+}
+
+Result<void> observe_state(Conversation& talk, Training& training, const RankSet& ranks,
+                           std::int64_t step, const std::string& phase, const Json& which) {
   const auto path = [&](Rank rank) {
     return talk.tensor_path(fmt::format("s{}-{}-rank{}", step, phase, rank.value));
   };
-  const auto answers = talk.ask_ranks([&](Rank rank) {
+  const auto answers = talk.ask_ranks(ranks, [&](Rank rank) {
     return Json{{"message", "state"}, {"which", which}, {"out", path(rank).string()}};
   });
   if (!answers)
     return answers.error();
-  training.state.clear();
-  for (const Rank rank : RankSet::all(talk.world_size())) {
-    training.state.push_back(path(rank));
+  training.state.resize(static_cast<std::size_t>(talk.world_size()));
+  for (const Rank rank : ranks) {
+    training.state[static_cast<std::size_t>(rank.value)] = path(rank);
     if (auto seen = talk.observe(path(rank), {.rank = rank, .step = step, .phase = phase}); !seen)
       return seen;
   }
@@ -180,7 +184,9 @@ Result<Training> begin(Conversation& talk, const std::string& model,
   if (!x || !y)
     return x ? y.error() : x.error();
   training.shape = {*x, *y};
-  if (auto seen = observe_state(talk, training, 0, "before", {"params", "buffers"}); !seen)
+  const RankSet everyone = RankSet::all(talk.world_size());
+  if (auto seen = observe_state(talk, training, everyone, 0, "before", {"params", "buffers"});
+      !seen)
     return seen.error();
   const fs::path authority =
       training.state.front();  // Rank 0's values are everybody's after wrapping.
@@ -198,7 +204,8 @@ Result<Training> begin(Conversation& talk, const std::string& model,
       training.contract[name] = value.get<std::string>();
   }
   talk.plan().contract = training.contract;
-  if (auto seen = observe_state(talk, training, 0, "initial", {"params", "buffers"}); !seen)
+  if (auto seen = observe_state(talk, training, everyone, 0, "initial", {"params", "buffers"});
+      !seen)
     return seen.error();
 
   Json reference_init = init(0, 1, "reference", "cpu");
@@ -213,17 +220,19 @@ Result<Training> begin(Conversation& talk, const std::string& model,
 }
 
 Result<void> reference_step(Conversation& talk, const Training& training, const StepPlan& plan) {
-  for (const Rank rank : RankSet::all(talk.world_size())) {
+  const RankSet live = live_ranks(talk, plan);
+  for (const Rank rank : live) {
     for (std::int64_t micro = 0; micro < plan.micro_batches; ++micro) {
       if (auto written = write_batch(talk, training, plan, rank, micro); !written)
         return written;
     }
   }
-  // Every step starts from the state that rank 0 has then: one step is compared, not a long free
-  // run.
+  // Every step starts from the state that the ranks have then: one step is compared, not a long
+  // free run.
+  const auto first = static_cast<std::size_t>(live.begin()->value);
   if (auto loaded = talk.ask_reference({{"message", "model"},
                                         {"name", training.model},
-                                        {"file", training.state.front().string()}});
+                                        {"file", training.state[first].string()}});
       !loaded)
     return loaded.error();
   int number = 0;
@@ -255,16 +264,17 @@ Result<void> reference_step(Conversation& talk, const Training& training, const 
 
 Result<void> train_step(Conversation& talk, Training& training, const StepPlan& plan,
                         bool* refused) {
+  const RankSet live = live_ranks(talk, plan);
   for (std::int64_t micro = 0; micro < plan.micro_batches; ++micro) {
     const auto out = [&](Rank rank) {
       return talk.tensor_path(fmt::format("s{}-step{}-rank{}", plan.step, micro, rank.value));
     };
-    for (const Rank rank : RankSet::all(talk.world_size())) {
+    for (const Rank rank : live) {
       if (auto written = write_batch(talk, training, plan, rank, micro); !written)
         return written;
     }
-    const auto answers =
-        talk.ask_ranks([&](Rank rank) { return step_request(talk, plan, rank, micro, out(rank)); });
+    const auto answers = talk.ask_ranks(
+        live, [&](Rank rank) { return step_request(talk, plan, rank, micro, out(rank)); });
     if (!answers)
       return answers.error();
     if (std::all_of(answers->begin(), answers->end(), [](const protocol::Answer& answer) {
@@ -274,7 +284,7 @@ Result<void> train_step(Conversation& talk, Training& training, const StepPlan& 
         *refused = true;
       return {};
     }
-    for (const Rank rank : RankSet::all(talk.world_size())) {
+    for (const Rank rank : live) {
       if (auto seen = talk.observe(out(rank), {.rank = rank,
                                                .step = plan.step,
                                                .phase = fmt::format("micro/{}", micro),
@@ -283,7 +293,14 @@ Result<void> train_step(Conversation& talk, Training& training, const StepPlan& 
         return seen;
     }
   }
-  return observe_state(talk, training, plan.step, "after_backward", {"params", "grads", "buffers"});
+  return observe_state(talk, training, live, plan.step, "after_backward",
+                       {"params", "grads", "buffers"});
+}
+
+Result<void> observe_all(Conversation& talk, Training& training, std::int64_t step,
+                         const std::string& phase) {
+  return observe_state(talk, training, RankSet::all(talk.world_size()), step, phase,
+                       {"params", "buffers"});
 }
 
 }  // namespace lockstep

@@ -31,6 +31,8 @@ struct PenaltyPlan {
 struct StepPlan {
   std::int64_t step{};
   std::vector<std::int64_t> rows{};  ///< By rank.
+  RankSet live{};                    ///< Who has a batch for this step; empty: all.
+  double divide_by{};                ///< Of the mean of rank means; 0: the number of those.
   Values values{Values::kReal};
   double scale{1.0};
   std::string loss{"mean"};
@@ -63,6 +65,10 @@ Result<Training> begin(
 /// `refused` is set when every rank declined as its contract declares; then nothing was observed.
 Result<void> train_step(Conversation& talk, Training& training, const StepPlan& plan,
                         bool* refused = nullptr);
+
+/// Observes what all ranks hold in the end, with `phase`.
+Result<void> observe_all(Conversation& talk, Training& training, std::int64_t step,
+                         const std::string& phase);
 
 /// The same step on the reference host, from the state before it, as the contract weighs it, with
 /// the arithmetic of the mutants as variants for the power. To be called before train_step, which

@@ -239,6 +239,7 @@ struct Plan {
   std::map<std::string, std::string> contract{};  ///< As declared by the host's `hello`.
   std::vector<std::string> cases{};  ///< Of a suite: ids in the order in which they run.
   std::string case_id{};
+  std::vector<std::int64_t> batches{};  ///< By rank, how many its loader has; empty = not said.
   std::vector<std::string> expected_marks{};
   std::vector<std::string> required_checks{};  ///< Checkers that must decide.
   std::string expected_site{};  ///< Of a mutant: "file:line" that its finding must name.

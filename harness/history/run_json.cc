@@ -52,6 +52,7 @@ std::string plan_to_json(const Plan& plan, std::uint64_t monotonic_ns, std::uint
                      {"contract", plan.contract},
                      {"cases", plan.cases},
                      {"case_id", plan.case_id},
+                     {"batches", plan.batches},
                      {"expected_marks", plan.expected_marks},
                      {"required_checks", plan.required_checks},
                      {"required", plan.required},
@@ -84,6 +85,7 @@ Result<Plan> plan_from_json(const std::string& text, const std::string& path) {
   get_map(json, "versions", plan.versions);
   get_strings(fields, "cases", plan.cases);
   fields.get("case_id", plan.case_id);
+  fields.get("batches", plan.batches);
   get_strings(fields, "expected_marks", plan.expected_marks);
   get_strings(fields, "required_checks", plan.required_checks);
   fields.get("required", plan.required);

@@ -34,6 +34,8 @@
 //               replica), "argument/I" (as replica I was given it), and for forward K = 0, 1, ...:
 //               "forward_entry/K/buffer/NAME", "after_forward/K/buffer/NAME",
 //               "after_forward/K/norm/LAYER" (what a batch normalisation gave)
+// exhausted  this rank gets no further step; answered when every rank is told, within a join, else
+//            at once
 // state      which[] of params grads buffers optimizer, out
 //            -> "param/NAME", "grad/NAME" (absent when none), "buffer/NAME", "optimizer/NAME/KEY"
 // eval       batch, out

@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "checkers/judge.h"
-#include "tests/support/typed_run.h"
+#include "tests/support/uneven_run.h"
 
 namespace lockstep::testing {
 namespace {
@@ -168,6 +168,10 @@ std::vector<Shape> shapes() {
        }},
       {"left the loop and waits", "LS305", [] { return out_of_a_loop(false); }},
       {"left the loop and exited", "LS305", [] { return out_of_a_loop(true); }},
+      {"ran out of batches", "LS305",
+       [] {
+         return uneven_run({5, 3, 3});
+       }},
       {"cycle", "LS302",
        [] {
          lockstep::Run run =
