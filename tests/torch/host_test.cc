@@ -153,7 +153,7 @@ TEST_F(HostTest, AnswersTheConversationAndEndsWithZero) {
       {{"message", "wrap"}, {"implementation", "ddp"}, {"options", {{"optimizer", "adam"}}}});
   ASSERT_EQ(wrap.outcome, Outcome::kOk) << wrap.text;
   EXPECT_EQ(wrap.fields["contract"]["gradient"], "mean_of_rank_means");
-  EXPECT_EQ(wrap.fields["contract"].count("uneven"), 0U) << "what is not declared is not told";
+  EXPECT_EQ(wrap.fields["contract"].count("statistics"), 0U) << "what is not declared is not told";
   ASSERT_EQ(host.ask(step(0)).outcome, Outcome::kOk);
   auto out = history::TensorFile::open((directory_ / "out").string());
   ASSERT_TRUE(out);

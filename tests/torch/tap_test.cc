@@ -91,7 +91,7 @@ TEST(Tap, SeesEveryCollectiveOfADdpStep) {
     }
     const std::vector<std::string> expected{
         "all_gather 1->2 int64 none root -1",   // Number of parameters,
-        "broadcast 2->2 int64 none root 0",     // their sizes and strides.
+        "all_gather 4->8 int64 none root -1",   // their dtypes, shapes and strides.
         "broadcast 5->5 float64 none root 0",   // Initial parameters and buffers.
         "broadcast 2->2 float64 none root 0",   // Buffers of the first forward.
         "all_reduce 3->3 float64 sum root -1",  // Its gradients.
