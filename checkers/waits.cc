@@ -84,7 +84,15 @@ const StackSample* last_stack(const Run& run, const Process& process, std::int32
   return last;
 }
 
-bool is_python(const Frame& frame) { return has(frame.file, ".py") || has(frame.module, ".py"); }
+/// Of a Python function, or of the interpreter that runs one.
+bool is_python(const Frame& frame) {
+  const std::string_view file(frame.file);
+  const std::string_view object =
+      std::string_view(frame.module).substr(frame.module.rfind('/') + 1);
+  return (file.size() > 3 && file.substr(file.size() - 3) == ".py") ||
+         has(frame.function, "_PyEval") || object.substr(0, 6) == "python" ||
+         object.substr(0, 9) == "libpython";
+}
 
 bool runs_python(const Run& run, const Process& process) {
   for (const CallSite& site : process.sites) {

@@ -12,6 +12,7 @@
 #include "harness/base/version.h"
 #include "harness/history/follower.h"
 #include "harness/history/journal.h"
+#include "harness/symbols/closed_run.h"
 #include "scenarios/conversation.h"
 
 namespace lockstep {
@@ -102,23 +103,6 @@ Result<void> not_started(history::JournalWriter& journal, const Error& why) {
   return journal.close();
 }
 
-// Resolves the call sites while the programs are as they were, so that `check` says the same lines
-// later.
-Result<Run> close_and_open(history::RunDirectory& directory, symbols::Resolver& resolver) {
-  if (auto closed = directory.close(); !closed)
-    return closed.error();
-  Result<Run> run = history::open_run(directory.path());
-  if (!run)
-    return run;
-  resolver.resolve(*run);
-  std::vector<Frame> resolved;
-  for (const Frame* frame : history::frames_of(*run))
-    resolved.push_back(*frame);
-  if (auto written = history::write_symbols(directory.path(), resolved); !written)
-    return written.error();
-  return run;
-}
-
 }  // namespace
 
 CaseRunner::CaseRunner(launch::Supervisor& supervisor, const SuiteOptions& options,
@@ -183,7 +167,7 @@ Result<CaseReport> CaseRunner::run(const Case& cell) {
     return talked.error();
   if (auto written = directory->write_plan(plan); !written)  // With what the hosts declared.
     return written.error();
-  Result<Run> closed = close_and_open(*directory, resolver_);
+  Result<Run> closed = symbols::close_and_open(*directory, resolver_);
   if (!closed)
     return closed.error();
   Case judged = cell;

@@ -1,11 +1,25 @@
 #include <cstdio>
 
 #include "harness/cli/commands.h"
+#include "harness/cli/job_report.h"
+#include "harness/history/run_directory.h"
 
 namespace lockstep::cli {
+namespace {
+
+/// A suite or a case of one, or a job.
+Result<Report> judge_directory(const std::string& directory) {
+  const Result<Run> run = history::open_run(directory);
+  if (!run)
+    return run.error();
+  const bool suite = !run->plan.cases.empty() || !run->plan.case_id.empty();
+  return suite ? judge_saved(directory) : job_report(*run);
+}
+
+}  // namespace
 
 int run_check_command(const std::string& run_directory, const Output& output) {
-  const Result<Report> report = judge_saved(run_directory);
+  const Result<Report> report = judge_directory(run_directory);
   if (!report)
     return report_error(report.error());
   if (auto saved = save_report(*report, run_directory); !saved)

@@ -25,6 +25,20 @@ struct SuiteCommand {
   Output output{};
 };
 
+enum class OnHang : std::uint8_t { kEnd, kReport };
+
+struct RunCommand {
+  std::vector<std::string> command{};
+  std::int32_t ranks{};         ///< 0: the command starts them itself.
+  std::string run_directory{};  ///< Empty: .lockstep/<id>.
+  OnHang on_hang{OnHang::kEnd};
+  double stall_limit_s{};  ///< 0: none.
+  std::vector<std::string> required{};
+  bool exit_as_program{};
+  ColorChoice color{ColorChoice::kAuto};
+};
+
+int run_run_command(const RunCommand& command);
 int run_suite_command(const SuiteCommand& command, const std::vector<std::string>& arguments);
 int run_check_command(const std::string& run_directory, const Output& output);
 int run_explain_command(const std::string& code);
@@ -37,8 +51,9 @@ int report_error(const Error& error);
 /// A path as the user would type it: relative where it lies below the current directory.
 std::string shown_path(const std::string& path);
 
-/// How text to stdout should look here.
-HumanOptions human_options_here(const Output& output, const std::string& directory);
+/// How text to `descriptor` should look here.
+HumanOptions human_options_here(const Output& output, const std::string& directory,
+                                int descriptor = 1);
 
 /// The report in the format asked for.
 std::string render(const Report& report, const Output& output, const HumanOptions& human);

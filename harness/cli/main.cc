@@ -5,6 +5,7 @@
 
 #include "harness/base/version.h"
 #include "harness/cli/commands.h"
+#include "harness/cli/job_report.h"
 #include "harness/verdict/exit_codes.h"
 
 namespace lockstep::cli {
@@ -41,6 +42,7 @@ void add_output(CLI::App& command, Output& output) {
 
 struct Parsed {
   SuiteCommand suite{};
+  RunCommand job{};
   std::string run{};
   std::string code{};
   std::string python{"python3"};
@@ -69,6 +71,32 @@ void add_suite(CLI::App& app, Parsed& parsed) {
   add_output(suite, parsed.suite.output);
 }
 
+void add_run(CLI::App& app, Parsed& parsed) {
+  CLI::App& run = *app.add_subcommand(
+      "run", "Run any distributed program as it is, and say what is wrong with it");
+  RunCommand& command = parsed.job;
+  run.add_option(
+         "-n,--ranks", command.ranks,
+         "Start this many ranks; without it the command starts them (torchrun, mpirun, ...)")
+      ->check(CLI::Range(1, 1024).description(""));
+  run.add_option("--run-dir", command.run_directory,
+                 "Where to write; new or empty (default .lockstep/<id>)");
+  add_choice<OnHang>(run, "--on-hang", command.on_hang,
+                     {{"end", OnHang::kEnd}, {"report", OnHang::kReport}});
+  run.add_option("--stall-limit", command.stall_limit_s,
+                 "End the job when no rank has moved for this many seconds")
+      ->check(CLI::PositiveNumber.description(""));
+  run.add_option("--require", command.required, "Status 2 if this check cannot decide (repeatable)")
+      ->check(CLI::IsMember(check_names()).description(""));
+  add_choice<bool>(run, "--exit", command.exit_as_program, {{"verdict", false}, {"program", true}});
+  add_choice<ColorChoice>(run, "--color", command.color,
+                          {{"auto", ColorChoice::kAuto},
+                           {"always", ColorChoice::kAlways},
+                           {"never", ColorChoice::kNever}});
+  run.add_option("COMMAND", command.command, "The program and its arguments, after --")->required();
+  run.positionals_at_end();
+}
+
 }  // namespace
 
 int run(int argc, char** argv) {
@@ -80,6 +108,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   Parsed parsed;
   add_suite(app, parsed);
+  add_run(app, parsed);
   CLI::App& check =
       *app.add_subcommand("check", "Judge a finished run again, without running anything");
   check.add_option("RUN", parsed.run, "Its directory")->required();
@@ -100,6 +129,8 @@ int run(int argc, char** argv) {
     std::cerr << "lockstep: " << error.what() << "\n  help: lockstep --help\n";
     return status_of(ExitCode::kUsage);
   }
+  if (!parsed.job.command.empty())
+    return run_run_command(parsed.job);
   if (check.parsed())
     return run_check_command(parsed.run, parsed.check_output);
   if (explain.parsed())

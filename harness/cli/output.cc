@@ -39,11 +39,12 @@ int report_error(const Error& error) {
                                                            : ExitCode::kUsage);
 }
 
-HumanOptions human_options_here(const Output& output, const std::string& directory) {
+HumanOptions human_options_here(const Output& output, const std::string& directory,
+                                int descriptor) {
   Surroundings here;
-  here.terminal = isatty(STDOUT_FILENO) == 1;
+  here.terminal = isatty(descriptor) == 1;
   winsize size{};
-  if (here.terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0)
+  if (here.terminal && ioctl(descriptor, TIOCGWINSZ, &size) == 0)
     here.columns = size.ws_col;
   here.no_color = environment("NO_COLOR");
   here.term = environment("TERM");

@@ -25,6 +25,8 @@ class Follower {
 
   /// Takes what is new since the last poll. True if anything was.
   bool poll();
+  /// Of a job whose size is only learnt while it runs.
+  void set_world_size(std::int32_t world_size) { run_.plan.world_size = world_size; }
   /// As of the last poll; Run::live is set. What can not be read yet is not in Run::missing.
   [[nodiscard]] const Run& run() const { return run_; }
   /// How far the process is right now (a fresh look at its counters); none if it has written no

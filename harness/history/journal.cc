@@ -140,6 +140,14 @@ Result<void> JournalWriter::append(const Observation& event) {
   return write_line("observation", event.at_ns, dump(json));
 }
 
+Result<void> JournalWriter::append(const Raised& event) {
+  Json json = with_rank(event.rank);
+  json["pid"] = event.pid;
+  json["text"] = event.text;
+  json["raised_at"] = to_json(event.raised_at.frames);
+  return write_line("raised", event.at_ns, dump(json));
+}
+
 Result<void> JournalWriter::append(const Mark& event) {
   return write_line("mark", event.at_ns, dump(Json{{"name", event.name}}));
 }

@@ -32,6 +32,7 @@ class JournalWriter {
   /// request.
   Result<void> append(const Request& event);
   Result<void> append(const Observation& event);
+  Result<void> append(const Raised& event);
   Result<void> append(const Mark& event);
   Result<void> append(const Note& event);
 

@@ -85,6 +85,13 @@ void read(Fields& fields, Observation& event) {
   fields.get("key", event.key);
 }
 
+void read(Fields& fields, Raised& event) {
+  fields.get("rank", event.rank);
+  fields.get("pid", event.pid);
+  fields.get("text", event.text);
+  fields.get("raised_at", event.raised_at.frames);
+}
+
 void read(Fields& fields, Mark& event) { fields.get("name", event.name); }
 void read(Fields& fields, Note& event) { fields.get("text", event.text); }
 
@@ -147,6 +154,8 @@ bool take_event(const std::string& kind, Fields& fields, std::uint64_t record, s
     return take_answer(fields, record, at_ns, run);
   if (kind == "observation")
     return take(fields, record, at_ns, run.observations);
+  if (kind == "raised")
+    return take(fields, record, at_ns, run.raised);
   if (kind == "mark")
     return take(fields, record, at_ns, run.marks);
   return kind == "note" && take(fields, record, at_ns, run.notes);

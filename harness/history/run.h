@@ -216,6 +216,15 @@ struct Observation {
   std::string key{};     ///< Name of the tensor in that file, where it is not `name`.
 };
 
+/// An exception that a process printed before it ended.
+struct Raised {
+  std::uint64_t record{}, at_ns{};  ///< When it was printed.
+  std::optional<Rank> rank{};
+  std::int32_t pid{};
+  std::string text{};  ///< "ValueError: bad batch".
+  CallSite raised_at{};
+};
+
 /// "This really happened": what a case is about, proven to have taken place.
 struct Mark {
   std::uint64_t record{}, at_ns{};
@@ -269,6 +278,7 @@ struct Run {
   std::vector<StackSample> stacks{};
   std::vector<Request> requests{};
   std::vector<Observation> observations{};
+  std::vector<Raised> raised{};
   std::vector<Mark> marks{};
   std::vector<Note> notes{};
 

@@ -57,16 +57,12 @@ Result<void> HostJob::Impl::start_host(const HostSpec& spec) {
   Result<ForkedHost> forked = spec.warm->fork_host(spec.environment, out->fd(), err->fd());
   if (!forked)
     return forked.error();
-  const Host shown{.role = spec.role,
-                   .rank = spec.rank,
-                   .pid = forked->process.pid(),
-                   .start_ticks = forked->process.id().start_ticks};
-  shown_.push_back(shown);
-  hosts_.push_back(HostProcess{.shown = shown,
-                               .process = std::move(forked->process),
-                               .conversation = Conversation(std::move(forked->conversation)),
-                               .out = std::move(*out),
-                               .err = std::move(*err)});
+  hosts_.push_back(HostProcess{
+      .job = {.role = spec.role, .rank = spec.rank, .process = std::move(forked->process)},
+      .conversation = Conversation(std::move(forked->conversation)),
+      .out = std::move(*out),
+      .err = std::move(*err)});
+  const Host shown = shown_.emplace_back(hosts_.back().shown());
   record(ProcessStart{.at_ns = now_ns(), .role = shown.role, .rank = shown.rank, .pid = shown.pid});
   return {};
 }
@@ -74,10 +70,10 @@ Result<void> HostJob::Impl::start_host(const HostSpec& spec) {
 Result<void> HostJob::Impl::send(std::size_t host, std::string_view line) {
   LS_CHECK(host < hosts_.size());
   HostProcess& target = hosts_[host];
-  if (!target.lives()) {
-    return Error{Error::Kind::kHost,
-                 fmt::format("process {} {}", target.shown.pid, target.shown.ended->to_string()),
-                 ""};
+  if (!target.job.lives()) {
+    return Error{
+        Error::Kind::kHost,
+        fmt::format("process {} {}", target.job.process.pid(), target.job.ended->to_string()), ""};
   }
   target.conversation.queue(line);
   target.conversation.write_some();
@@ -106,7 +102,7 @@ std::optional<Event> HostJob::Impl::next_event(Clock::time_point deadline) {
     if (count > interrupts_told_ || (guard_death && !guard_death_told_)) {
       interrupts_told_ = count;
       guard_death_told_ = guard_death;
-      record_act("interrupted", nullptr, 0, why);
+      record_act("interrupted", why);
       return Event{.kind = Event::Kind::kInterrupted, .text = why};
     }
   }
@@ -120,14 +116,14 @@ std::optional<Event> HostJob::Impl::next_event(Clock::time_point deadline) {
     return event;
   }
   if (Clock::now() >= deadline) {
-    record_act("deadline", nullptr, 0, "no answer in time");
+    record_act("deadline", "no answer in time");
     return Event{.kind = Event::Kind::kDeadline};
   }
   if (Clock::now() - logs_checked_ >= kLogCheckEvery)
     bound_logs();
   if (Clock::now() < prober_.due())
     return std::nullopt;
-  if (std::optional<std::string> reason = prober_.step(shown_))
+  if (std::optional<std::string> reason = prober_.step(watched()))
     return Event{.kind = Event::Kind::kStop, .text = std::move(*reason)};
   return std::nullopt;
 }
@@ -135,7 +131,7 @@ std::optional<Event> HostJob::Impl::next_event(Clock::time_point deadline) {
 HostJob::Impl::Clock::time_point HostJob::Impl::next_wake(Clock::time_point deadline) const {
   Clock::time_point wake = std::min({deadline, prober_.due(), logs_checked_ + kLogCheckEvery});
   for (const HostProcess& host : hosts_) {
-    if (host.lives() && host.conversation.closed_at())
+    if (host.job.lives() && host.conversation.closed_at())
       wake = std::min(wake, *host.conversation.closed_at() + kCloseLimit);
   }
   return wake;
@@ -150,9 +146,9 @@ void HostJob::Impl::poll_once(Clock::time_point until) {
   };
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
     const HostProcess& host = hosts_[i];
-    if (!host.lives())
+    if (!host.job.lives())
       continue;
-    add(host.process.pidfd(), POLLIN, i);
+    add(host.job.process.pidfd(), POLLIN, i);
     const int output = host.conversation.has_output() ? POLLOUT : 0;
     if (host.conversation.readable())
       add(host.conversation.fd(), static_cast<short>(POLLIN | output), i);
@@ -187,7 +183,7 @@ void HostJob::Impl::read_lines(std::size_t host) {
 // A rank's death is its pidfd. What it said before is delivered first.
 void HostJob::Impl::take_end(std::size_t index) {
   HostProcess& host = hosts_[index];
-  if (!host.lives() || !host.process.ended())
+  if (!host.job.lives() || !host.job.process.ended())
     return;
   while (host.conversation.readable() && ready_.size() < kReadyEventsMax) {
     std::vector<std::string> lines;
@@ -197,22 +193,22 @@ void HostJob::Impl::take_end(std::size_t index) {
     if (!more || !*more)
       break;
   }
-  collect(host);
-  shown_[index] = host.shown;
-  ready_.push_back({.kind = Event::Kind::kEnded, .host = index, .status = *host.shown.ended});
+  launch::take_end(host.job, options_.journal);
+  shown_[index] = host.shown();
+  ready_.push_back({.kind = Event::Kind::kEnded, .host = index, .status = *host.job.ended});
   prober_.something_happened();
 }
 
 void HostJob::Impl::check_closed(std::size_t index) {
   HostProcess& host = hosts_[index];
   const auto closed_at = host.conversation.closed_at();
-  if (!host.lives() || !closed_at || Clock::now() < *closed_at + kCloseLimit)
+  if (!host.job.lives() || !closed_at || Clock::now() < *closed_at + kCloseLimit)
     return;
   host.conversation.forget_close();
-  ready_.push_back(
-      {.kind = Event::Kind::kProtocol,
-       .host = index,
-       .text = fmt::format("process {} closed its conversation and lives on", host.shown.pid)});
+  ready_.push_back({.kind = Event::Kind::kProtocol,
+                    .host = index,
+                    .text = fmt::format("process {} closed its conversation and lives on",
+                                        host.job.process.pid())});
 }
 
 void HostJob::Impl::bound_logs() {
@@ -228,13 +224,32 @@ void HostJob::Impl::bound_logs() {
   }
 }
 
-void HostJob::Impl::record_act(const char* action, const HostProcess* host, std::int32_t pid,
-                               const std::string& reason) {
-  record(Acted{.at_ns = now_ns(),
-               .action = action,
-               .rank = host != nullptr ? host->shown.rank : std::nullopt,
-               .pid = pid,
-               .reason = reason});
+void HostJob::Impl::record_act(const char* action, const std::string& reason) {
+  record(Acted{.at_ns = now_ns(), .action = action, .reason = reason});
+}
+
+std::vector<Watched> HostJob::Impl::watched() const {
+  std::vector<Watched> living;
+  for (const HostProcess& host : hosts_) {
+    if (host.job.lives())
+      living.push_back({.rank = host.job.rank, .id = host.job.process.id()});
+  }
+  return living;
+}
+
+EndReport HostJob::Impl::end(const std::string& reason, How how) {
+  ended_ = true;
+  std::vector<JobProcess*> processes;
+  for (HostProcess& host : hosts_)
+    processes.push_back(&host.job);
+  JobEnding ending(supervisor_, options_.journal, std::move(processes));
+  if (how == How::kTerm)
+    ending.ask(reason, options_.grace);
+  EndReport report = ending.kill(reason);
+  for (std::size_t i = 0; i < hosts_.size(); ++i)
+    shown_[i] = hosts_[i].shown();
+  bound_logs();
+  return report;
 }
 
 HostJob::HostJob(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -15,21 +15,14 @@
 
 #include "harness/base/error.h"
 #include "harness/history/run.h"
+#include "harness/launch/job_process.h"
+#include "harness/launch/prober.h"
 #include "harness/launch/supervisor.h"
 #include "harness/launch/warm_parent.h"
 #include "harness/os/exit_report.h"
 #include "harness/os/job.h"
 
-namespace lockstep::history {
-class JournalWriter;
-class Follower;
-}  // namespace lockstep::history
-
 namespace lockstep::launch {
-
-/// Asked when the live history stands still and fresh samples are in it: a reason to stop, or none.
-/// The launcher never sees a checker; what comes back is only a text.
-using StopWhen = std::function<std::optional<std::string>(const Run& live)>;
 
 struct HostSpec {
   Role role{Role::kRank};
@@ -38,18 +31,11 @@ struct HostSpec {
   std::map<std::string, std::string> environment{};
 };
 
-struct HostJobOptions {
+struct HostJobOptions : ProbeOptions {
   std::string
       logs_directory{};  ///< RUN/logs: <rank>.out and <rank>.err, reference.out and reference.err.
   std::uint64_t log_bytes_max{std::uint64_t{16}
-                              << 20};  ///< Per file; what goes beyond is cut and noted.
-  history::JournalWriter* journal{};   ///< Where events go; none: nowhere.
-  history::Follower* follower{};       ///< The live history; none: no sampling and no early stop.
-  StopWhen stop_when{};
-  std::chrono::milliseconds quiet_before_samples{60};
-  std::chrono::milliseconds between_samples{200};
-  std::chrono::milliseconds sample_pause_max{
-      5'000};                              ///< Pauses double up to this while nothing is proven.
+                              << 20};      ///< Per file; what goes beyond is cut and noted.
   std::chrono::milliseconds grace{5'000};  ///< Between TERM and KILL where TERM is asked for.
 };
 
@@ -77,13 +63,6 @@ struct Host {
   std::int32_t pid{};
   std::uint64_t start_ticks{};
   std::optional<os::ExitReport> ended{};
-};
-
-/// The proof that nothing is left, or the names of what is.
-struct EndReport {
-  std::vector<os::EndedProcess>
-      leftovers{};  ///< Not hosts: what they left behind; all ended unless `!gone`.
-  [[nodiscard]] bool clean() const;  ///< Nothing of the job lives.
 };
 
 class HostJob {

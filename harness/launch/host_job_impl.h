@@ -1,4 +1,4 @@
-// Inside of HostJob: the wait loop (host_job.cc), and the end (host_end.cc).
+// Inside of HostJob: the wait loop.
 #pragma once
 
 #include <deque>
@@ -39,13 +39,6 @@ class HostJob::Impl {
   void bound_logs();
   [[nodiscard]] Clock::time_point next_wake(Clock::time_point deadline) const;
 
-  // host_end.cc
-  void collect(HostProcess& host);
-  void ask_to_end(const std::string& reason);
-  void before_kill(const os::ProcessStat& process, const std::string& reason);
-  void reap_child(const os::ProcessStat& zombie);
-  HostProcess* host_of(const os::ProcessId& id);
-
   /// A record that cannot be written is seen as a gap by the reader and said again by
   /// JournalWriter::close().
   template <class E>
@@ -53,8 +46,8 @@ class HostJob::Impl {
     if (options_.journal != nullptr) [[maybe_unused]]
       const Result<void> written = options_.journal->append(event);
   }
-  void record_act(const char* action, const HostProcess* host, std::int32_t pid,
-                  const std::string& reason);
+  void record_act(const char* action, const std::string& reason);
+  [[nodiscard]] std::vector<Watched> watched() const;
 
   Supervisor& supervisor_;
   HostJobOptions options_;

@@ -65,19 +65,17 @@ class Conversation {
   std::optional<std::chrono::steady_clock::time_point> closed_at_{};
 };
 
-/// What we did to a process last, for the record of its end.
-struct OurSignal {
-  std::int32_t number{};
-  std::string reason{};
-};
-
 struct HostProcess {
-  Host shown{};
-  os::ProcessHandle process{};
+  JobProcess job{};
   Conversation conversation;
   LogFile out, err;
-  std::optional<OurSignal> signalled{};
-  [[nodiscard]] bool lives() const { return !shown.ended; }
+  [[nodiscard]] Host shown() const {
+    return {.role = job.role,
+            .rank = job.rank,
+            .pid = job.process.pid(),
+            .start_ticks = job.process.id().start_ticks,
+            .ended = job.ended};
+  }
 };
 
 }  // namespace lockstep::launch

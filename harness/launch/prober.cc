@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <set>
+#include <thread>
 
 #include "harness/base/clock.h"
 #include "harness/os/proc.h"
+#include "harness/os/stack_modules.h"
 
 namespace lockstep::launch {
 namespace {
@@ -17,10 +19,12 @@ constexpr milliseconds kFirstPause{250};
 constexpr milliseconds kSettle{20};
 constexpr milliseconds kStackLimit{500};  // for the stacks of one process
 constexpr milliseconds kWatchEveryMax{500};
+constexpr milliseconds kQuietMax{3'000};
+constexpr std::size_t kThreadsMax = 64;
 
-const Process* process_of(const Run& run, const Host& host) {
+const Process* process_of(const Run& run, const Watched& watched) {
   for (const Process& process : run.processes) {
-    if (process.pid == host.pid && process.start_ticks == host.start_ticks)
+    if (process.pid == watched.id.pid && process.start_ticks == watched.id.start_ticks)
       return &process;
   }
   return nullptr;
@@ -32,6 +36,15 @@ bool has_outstanding(const Process& process) {
   return std::any_of(process.groups.begin(), process.groups.end(), [](const Group& group) {
     return group.returned < group.issued || group.completed < group.issued;
   });
+}
+
+std::set<std::int32_t> threads_of(std::int32_t pid) {
+  std::set<std::int32_t> threads;
+  for (const os::ThreadStat& thread : os::read_threads(pid)) {
+    if (threads.size() < kThreadsMax)
+      threads.insert(thread.tid);
+  }
+  return threads;
 }
 
 std::set<std::int32_t> issuers_of(const Process* process, std::int32_t pid) {
@@ -59,13 +72,13 @@ void Prober::go_on(Stage stage, milliseconds after) {
   due_ = Clock::now() + after;
 }
 
-std::optional<std::string> Prober::step(const std::vector<Host>& hosts) {
+std::optional<std::string> Prober::step(const std::vector<Watched>& processes) {
   options_.follower->poll();
-  const bool still = someone_stands_still(hosts);
+  const bool still = someone_stands_still(processes);
   if (!still || stage_ == Stage::kWatching) {
     const bool look = still && Clock::now() >= not_before_;
     if (look) {
-      sample_stacks(hosts);
+      sample_stacks(processes);
       go_on(Stage::kFirstReading, kSettle);
     } else {
       go_on(Stage::kWatching,
@@ -73,7 +86,7 @@ std::optional<std::string> Prober::step(const std::vector<Host>& hosts) {
     }
     return std::nullopt;
   }
-  read_states(hosts);
+  read_states(processes);
   if (stage_ == Stage::kFirstReading) {
     go_on(Stage::kSecondReading, options_.between_samples);
     return std::nullopt;
@@ -86,64 +99,120 @@ std::optional<std::string> Prober::step(const std::vector<Host>& hosts) {
   return reason;
 }
 
-bool Prober::someone_stands_still(const std::vector<Host>& hosts) {
+void Prober::look(const std::vector<Watched>& processes) {
+  options_.follower->poll();
+  sample_stacks(processes);
+  std::this_thread::sleep_for(kSettle);
+  read_states(processes);
+  std::this_thread::sleep_for(options_.between_samples);
+  read_states(processes);
+  options_.follower->poll();
+}
+
+bool Prober::someone_stands_still(const std::vector<Watched>& processes) {
   const Clock::time_point now = Clock::now();
   bool still = false;
-  for (const Host& host : hosts) {
-    const Process* process = process_of(options_.follower->run(), host);
-    if (host.ended || process == nullptr)
+  for (const Watched& watched : processes) {
+    const Process* process = process_of(options_.follower->run(), watched);
+    if (process == nullptr)
       continue;
-    const std::optional<history::Head> head = options_.follower->head(host.pid);
-    Watched& watched = watched_[host.pid];
-    if (watched.head != head)
-      watched = {.head = head, .since = now};
-    still |= has_outstanding(*process) && now - watched.since >= options_.quiet_before_samples;
+    const std::optional<history::Head> head = options_.follower->head(watched.id.pid);
+    Stillness& seen = still_[watched.id.pid];
+    if (seen.head != head) {
+      went_on(seen, now);
+      seen = {.head = head, .since = now};
+      last_move_ = now;
+    }
+    seen.outstanding = has_outstanding(*process);
+    still |= seen.outstanding && now - seen.since >= quiet_;
   }
   return still;
 }
 
-void Prober::sample_stacks(const std::vector<Host>& hosts) {
-  for (const Host& host : hosts) {
-    if (host.ended)
-      continue;
+// Jobs that wait for each other now and then are not to be disturbed each time.
+void Prober::went_on(const Stillness& before, Clock::time_point now) {
+  if (!options_.learn_quiet || !before.outstanding)
+    return;
+  const auto lasted = std::chrono::duration_cast<milliseconds>(now - before.since);
+  quiet_ = std::clamp(lasted * 3 / 2, quiet_, kQuietMax);
+  pause_ = kFirstPause;
+  not_before_ = {};
+}
+
+void Prober::sample_stacks(const std::vector<Watched>& processes) {
+  for (const Watched& watched : processes) {
     const Clock::time_point deadline = Clock::now() + kStackLimit;
-    for (const std::int32_t tid : issuers_of(process_of(options_.follower->run(), host), host.pid))
-      sample_stack(host, tid, deadline);
+    const std::int32_t pid = watched.id.pid;
+    python_threads_.clear();
+    if (options_.all_threads) {
+      if (auto threads = os::read_python_threads(pid))
+        python_threads_ = std::move(*threads);
+    }
+    for (const std::int32_t tid :
+         options_.all_threads ? threads_of(pid)
+                              : issuers_of(process_of(options_.follower->run(), watched), pid))
+      sample_stack(watched, tid, deadline);
   }
 }
 
-void Prober::sample_stack(const Host& host, std::int32_t tid, Clock::time_point deadline) {
-  if (!os::sleeps_in_restartable_wait(host.pid, tid))
+void Prober::sample_stack(const Watched& watched, std::int32_t tid, Clock::time_point deadline) {
+  if (!os::sleeps_in_restartable_wait(watched.id.pid, tid)) {
+    if (options_.all_threads)
+      scan_stack(watched, tid);
     return;
-  const Result<std::vector<os::NativeFrame>> frames = sampler_.sample(host.pid, tid, deadline);
+  }
+  const Result<std::vector<os::NativeFrame>> frames =
+      sampler_.sample(watched.id.pid, tid, deadline);
   if (!frames) {
     if (!std::exchange(refusal_noted_, true))
       record(Note{.at_ns = now_ns(), .text = frames.error().what});
     return;
   }
-  StackSample sample{.at_ns = now_ns(), .rank = host.rank, .pid = host.pid, .tid = tid};
+  StackSample sample{.at_ns = now_ns(), .rank = watched.rank, .pid = watched.id.pid, .tid = tid};
   for (const os::NativeFrame& frame : *frames)
     sample.frames.push_back(
         {.module = frame.module, .offset = frame.offset, .function = frame.function});
+  add_python_frames(sample);
+  record(sample);
+}
+
+// After the native ones, which are inside of them.
+void Prober::add_python_frames(StackSample& sample) const {
+  for (const os::PythonThread& thread : python_threads_) {
+    if (thread.tid != sample.tid)
+      continue;
+    for (const os::PythonFrame& frame : thread.frames)
+      sample.frames.push_back({.file = frame.file, .line = frame.line, .function = frame.function});
+  }
+}
+
+// A wait that a stop would cut short is left alone; whose code is on the stack can be told all the
+// same.
+void Prober::scan_stack(const Watched& watched, std::int32_t tid) {
+  const auto modules = os::modules_on_stack(watched.id.pid, tid);
+  if (!modules)
+    return;
+  StackSample sample{.at_ns = now_ns(), .rank = watched.rank, .pid = watched.id.pid, .tid = tid};
+  for (const std::string& module : *modules)
+    sample.frames.push_back({.module = module});
+  add_python_frames(sample);
   record(sample);
 }
 
 // The head must be the same before and after the threads are read, else the reading is of no
 // instant.
-void Prober::read_states(const std::vector<Host>& hosts) {
-  for (const Host& host : hosts) {
-    if (host.ended)
-      continue;
-    const std::optional<history::Head> before = options_.follower->head(host.pid);
-    StateSample sample{.at_ns = now_ns(), .rank = host.rank, .pid = host.pid};
-    for (os::ThreadStat& thread : os::read_threads(host.pid)) {
+void Prober::read_states(const std::vector<Watched>& processes) {
+  for (const Watched& watched : processes) {
+    const std::optional<history::Head> before = options_.follower->head(watched.id.pid);
+    StateSample sample{.at_ns = now_ns(), .rank = watched.rank, .pid = watched.id.pid};
+    for (os::ThreadStat& thread : os::read_threads(watched.id.pid)) {
       sample.threads.push_back({.tid = thread.tid,
                                 .state = thread.state,
                                 .wchan = std::move(thread.wchan),
                                 .context_switches = thread.context_switches,
                                 .cpu_ns = thread.cpu_ns});
     }
-    if (before != options_.follower->head(host.pid))
+    if (before != options_.follower->head(watched.id.pid))
       continue;
     sample.head = before ? before->records : 0;
     record(sample);

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -12,20 +14,49 @@
 #include "harness/history/follower.h"
 #include "harness/history/journal.h"
 #include "harness/history/run.h"
-#include "harness/launch/host_job.h"
+#include "harness/os/proc.h"
+#include "harness/os/python_frames.h"
 #include "harness/os/stack_sampler.h"
 
 namespace lockstep::launch {
+
+/// Asked when the live history stands still and fresh samples are in it: a reason to stop, or none.
+/// The launcher never sees a checker; what comes back is only a text.
+using StopWhen = std::function<std::optional<std::string>(const Run& live)>;
+
+struct ProbeOptions {
+  history::JournalWriter* journal{};  ///< Where events go; none: nowhere.
+  history::Follower* follower{};      ///< The live history; none: no sampling and no early stop.
+  StopWhen stop_when{};
+  std::chrono::milliseconds quiet_before_samples{60};
+  std::chrono::milliseconds between_samples{200};
+  std::chrono::milliseconds sample_pause_max{
+      5'000};  ///< Pauses double up to this while nothing is proven.
+  /// The processes are driven by nobody of ours, so that what they usually take is learnt: they
+  /// stand still when they do for longer than they did before.
+  bool learn_quiet{};
+  bool all_threads{};  ///< Stacks of every thread, not only of those that issue collectives.
+};
+
+/// A living process that is looked at.
+struct Watched {
+  std::optional<Rank> rank{};
+  os::ProcessId id{};
+};
 
 class Prober {
  public:
   using Clock = std::chrono::steady_clock;
 
-  Prober(const HostJobOptions& options, os::StackSampler& sampler)
-      : options_(options), sampler_(sampler) {}
+  Prober(const ProbeOptions& options, os::StackSampler& sampler)
+      : options_(options), sampler_(sampler), quiet_(options.quiet_before_samples) {}
 
   /// Does what is due now. A value: StopWhen's reason to stop.
-  std::optional<std::string> step(const std::vector<Host>& hosts);
+  std::optional<std::string> step(const std::vector<Watched>& processes);
+  /// Stacks and two readings of states at once, whether they stand still or not.
+  void look(const std::vector<Watched>& processes);
+  /// When a process last did something that its history shows.
+  [[nodiscard]] Clock::time_point last_move() const { return last_move_; }
   /// When step() has something to do next.
   [[nodiscard]] Clock::time_point due() const { return due_; }
   /// A line went or came, or a process ended: what was fruitless before may not be now.
@@ -33,17 +64,21 @@ class Prober {
 
  private:
   enum class Stage : std::uint8_t { kWatching, kFirstReading, kSecondReading };
-  struct Watched {
+  struct Stillness {
     std::optional<history::Head> head{};
     Clock::time_point since{};
+    bool outstanding{};
   };
 
   /// Takes the new heads in. True if a rank that has something outstanding stands still for long
   /// enough.
-  bool someone_stands_still(const std::vector<Host>& hosts);
-  void sample_stacks(const std::vector<Host>& hosts);
-  void sample_stack(const Host& host, std::int32_t tid, Clock::time_point deadline);
-  void read_states(const std::vector<Host>& hosts);
+  bool someone_stands_still(const std::vector<Watched>& processes);
+  void went_on(const Stillness& before, Clock::time_point now);
+  void sample_stacks(const std::vector<Watched>& processes);
+  void sample_stack(const Watched& watched, std::int32_t tid, Clock::time_point deadline);
+  void add_python_frames(StackSample& sample) const;
+  void scan_stack(const Watched& watched, std::int32_t tid);
+  void read_states(const std::vector<Watched>& processes);
   template <class E>
   void record(const E& event) {
     // A record that cannot be written is seen as a gap by the reader.
@@ -52,13 +87,16 @@ class Prober {
   }
   void go_on(Stage stage, std::chrono::milliseconds after);
 
-  const HostJobOptions& options_;
+  const ProbeOptions& options_;
   os::StackSampler& sampler_;
   Stage stage_{Stage::kWatching};
   Clock::time_point due_{Clock::time_point::max()};  // Until something happens.
   Clock::time_point not_before_{};
+  Clock::time_point last_move_{Clock::now()};
   std::chrono::milliseconds pause_{};
-  std::map<std::int32_t, Watched> watched_{};  // By pid.
+  std::chrono::milliseconds quiet_;
+  std::map<std::int32_t, Stillness> still_{};       // By pid.
+  std::vector<os::PythonThread> python_threads_{};  // Of the process that is being looked at.
   bool refusal_noted_{};
 };
 

@@ -16,6 +16,7 @@
 #include <csignal>
 
 #include "harness/os/exit_report.h"
+#include "harness/os/proc.h"
 
 namespace lockstep::launch {
 namespace {
@@ -34,21 +35,31 @@ struct ChildSetup {
                                const char* const*) {
     if (options.control_fd >= 0)
       launcher.fd_whitelist.push_back(kControlFd);
+    if (options.as_we_are) {  // What is ours alone closes itself on exec.
+      for (const int fd : os::open_descriptors()) {
+        if (fd > STDERR_FILENO)
+          launcher.fd_whitelist.push_back(fd);
+      }
+    }
     return {};
   }
 
   template <class Launcher>
   process::error_code on_exec_setup(Launcher&, const process::filesystem::path&,
                                     const char* const*) {
-    ::setpgid(0, 0);
+    if (!options.as_we_are)
+      ::setpgid(0, 0);
     sigset_t none;
     ::sigemptyset(&none);
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
     // The parent may have died just before the parent-death signal took effect, so ask after.
     if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != parent)
       return process::error_code(ESRCH, boost::system::system_category());
-    const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (!onto(null, STDIN_FILENO) || !onto(options.stdout_fd, STDOUT_FILENO) ||
+    if (options.as_we_are)
+      return {};
+    const int in =
+        options.stdin_fd >= 0 ? options.stdin_fd : ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (!onto(in, STDIN_FILENO) || !onto(options.stdout_fd, STDOUT_FILENO) ||
         !onto(options.stderr_fd, STDERR_FILENO) || !onto(options.control_fd, kControlFd))
       return process::error_code(errno, boost::system::system_category());
     return {};

@@ -14,14 +14,18 @@ namespace lockstep::launch {
 struct SpawnOptions {
   std::vector<std::string> command{};  ///< Program and arguments; the program is looked up in PATH.
   std::map<std::string, std::string> environment{};  ///< Added to ours.
+  int stdin_fd{-1};                                  ///< -1: nothing to read.
   int stdout_fd{-1}, stderr_fd{-1};                  ///< -1: ours.
   int control_fd{
       -1};  ///< Appears as descriptor 3 (protocol::kWarmControlFd); every other one is closed.
+  /// Everything that we were given is passed on as it is, and the process stays in our group: for a
+  /// command that is not to notice that it was started by us.
+  bool as_we_are{};
 };
 
-/// The child leads its own process group, has no stdin, and dies with this process (it must be
-/// called from the main thread, which the parent-death signal follows). Errors: kEnvironment, the
-/// program cannot be found or executed.
+/// The child leads its own process group (but for `as_we_are`) and dies with this process (it must
+/// be called from the main thread, which the parent-death signal follows). Errors: kEnvironment,
+/// the program cannot be found or executed.
 Result<os::ProcessHandle> spawn(const SpawnOptions& options);
 
 }  // namespace lockstep::launch

@@ -2,18 +2,52 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 
+#include "harness/os/job.h"
 #include "harness/os/poll_until.h"
+#include "harness/os/proc.h"
 
 namespace lockstep::os {
 namespace {
 
 // Debian 12's glibc knows it; older headers do not.
 constexpr auto kPidfd = static_cast<idtype_t>(3);
+
+// struct pidfd_info of linux/pidfd.h as of 6.15, whose header is newer than most systems'.
+struct PidfdInfo {
+  std::uint64_t mask{}, cgroup{};
+  std::array<std::uint32_t, 11> ids{};
+  std::int32_t exit_code{};
+};
+constexpr std::uint64_t kPidfdInfoExit = 1U << 3;
+constexpr auto kPidfdGetInfo = _IOWR(0xFF, 11, PidfdInfo);
+
+ExitReport decode_status(int status) {
+  ExitReport report;
+  if (WIFEXITED(status))
+    report.exit_status = WEXITSTATUS(status);
+  else if (WIFSIGNALED(status))
+    report.signal = WTERMSIG(status);
+  report.core_dumped = report.signal && WCOREDUMP(status);
+  return report;
+}
+
+// Of a process that its own parent reaps. Before that its zombie tells, afterwards the kernel's
+// record of it.
+ExitReport told_by_kernel(const ProcessHandle& process) {
+  if (const std::optional<std::int32_t> status = zombie_status(process.id()))
+    return decode_status(*status);
+  PidfdInfo info{.mask = kPidfdInfoExit};
+  if (::ioctl(process.pidfd(), kPidfdGetInfo, &info) == 0 && (info.mask & kPidfdInfoExit) != 0)
+    return decode_status(info.exit_code);
+  return {};
+}
 
 }  // namespace
 
@@ -57,6 +91,11 @@ Result<std::optional<ExitReport>> reap_if_ended(int pidfd) {
 Result<std::optional<ExitReport>> reap(int pidfd, std::chrono::steady_clock::time_point deadline) {
   poll_until(pidfd, POLLIN, deadline);
   return reap_if_ended(pidfd);
+}
+
+ExitReport report_of_ended(const ProcessHandle& process) {
+  const Result<std::optional<ExitReport>> reaped = reap_if_ended(process.pidfd());
+  return reaped && *reaped ? **reaped : told_by_kernel(process);
 }
 
 bool reap_pid_if_ended(pid_t pid) {

@@ -13,6 +13,8 @@
 
 namespace lockstep::os {
 
+class ProcessHandle;
+
 /// Exited with a status, or was killed by a signal; neither: not known (somebody else reaped it).
 struct ExitReport {
   std::optional<std::int32_t> exit_status{};
@@ -37,6 +39,10 @@ Result<std::optional<ExitReport>> reap_if_ended(int pidfd);
 
 /// Waits for a child by pidfd and reaps it. No value: it still lived at the deadline.
 Result<std::optional<ExitReport>> reap(int pidfd, std::chrono::steady_clock::time_point deadline);
+
+/// How a process that has ended did: a child is reaped; of anybody else's it is what the kernel
+/// still tells through the pidfd (Linux 6.15) or its zombie, which may be nothing.
+ExitReport report_of_ended(const ProcessHandle& process);
 
 /// Reaps this child if it has ended; for the adopted children of a subreaper, which nobody else
 /// waits for.

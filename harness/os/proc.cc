@@ -103,6 +103,17 @@ std::optional<ProcessStat> read_process(std::int32_t pid) {
   return stat;
 }
 
+std::optional<std::int32_t> zombie_status(const ProcessId& id) {
+  const std::string text = read_proc_file(fmt::format("/proc/{}/stat", id.pid));
+  const std::vector<std::string_view> fields = fields_after_name(text);
+  constexpr std::size_t kStartTicks = 19;
+  constexpr std::size_t kExitCode = 49;  // field 52 of the line; 0 for who may not see it
+  if (fields.size() <= kExitCode || fields[0] != "Z" ||
+      to_number<std::uint64_t>(fields[kStartTicks]) != id.start_ticks)
+    return std::nullopt;
+  return to_number<std::int32_t>(fields[kExitCode]);
+}
+
 std::vector<ProcessStat> read_processes() {
   std::vector<ProcessStat> processes;
   for (const std::int32_t pid : numbered_entries("/proc")) {
@@ -154,15 +165,23 @@ std::size_t count_threads(std::int32_t pid) {
   return numbered_entries(fmt::format("/proc/{}/task", pid)).size();
 }
 
-bool has_environment_entry(std::int32_t pid, std::string_view entry) {
+std::optional<std::string> environment_value(std::int32_t pid, std::string_view name) {
   const std::string block = read_proc_file(fmt::format("/proc/{}/environ", pid));
   for (std::size_t at = 0; at < block.size();) {
     const std::size_t end = std::min(block.find('\0', at), block.size());
-    if (std::string_view(block).substr(at, end - at) == entry)
-      return true;
+    const std::string_view entry = std::string_view(block).substr(at, end - at);
+    if (entry.size() > name.size() && entry[name.size()] == '=' &&
+        entry.compare(0, name.size(), name) == 0)
+      return std::string(entry.substr(name.size() + 1));
     at = end + 1;
   }
-  return false;
+  return std::nullopt;
+}
+
+bool has_environment_entry(std::int32_t pid, std::string_view entry) {
+  const std::size_t equals = entry.find('=');
+  return equals != std::string_view::npos &&
+         environment_value(pid, entry.substr(0, equals)) == entry.substr(equals + 1);
 }
 
 bool sleeps_in_restartable_wait(std::int32_t pid, std::int32_t tid) {
@@ -193,6 +212,8 @@ bool sleeps_in_restartable_wait(std::int32_t pid, std::int32_t tid) {
       return false;
   }
 }
+
+std::vector<std::int32_t> open_descriptors() { return numbered_entries("/proc/self/fd"); }
 
 std::string unique_id() {
   std::array<unsigned char, 16> bytes{};

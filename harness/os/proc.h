@@ -49,6 +49,9 @@ std::vector<ProcessStat> read_processes();
 std::vector<ProcessStat> descendants_of(std::int32_t ancestor,
                                         const std::vector<ProcessStat>& processes);
 
+/// The wait status of a zombie, as long as nobody has reaped it; none also where it is not told.
+std::optional<std::int32_t> zombie_status(const ProcessId& id);
+
 /// All threads, by ascending tid; empty when the process is gone.
 std::vector<ThreadStat> read_threads(std::int32_t pid);
 std::size_t count_threads(std::int32_t pid);
@@ -57,9 +60,15 @@ std::size_t count_threads(std::int32_t pid);
 /// read.
 bool has_environment_entry(std::int32_t pid, std::string_view entry);
 
+/// The value of a variable of its environment at exec; none also when it cannot be read.
+std::optional<std::string> environment_value(std::int32_t pid, std::string_view name);
+
 /// The thread sleeps in a futex or poll wait, which a ptrace stop restarts unseen. False when not
 /// known.
 bool sleeps_in_restartable_wait(std::int32_t pid, std::int32_t tid);
+
+/// Of this process, ascending; one of them may be that of the look itself.
+std::vector<std::int32_t> open_descriptors();
 
 /// An id for a job that no other job has: 32 hex digits.
 std::string unique_id();

@@ -255,7 +255,7 @@ std::string human_header(const Report& report, std::size_t case_count,
     line +=
         fmt::format("  {} on {}", count_of(static_cast<std::uint64_t>(*report.world_size), "rank"),
                     count_of(std::max<std::size_t>(hosts.size(), 1), "host"));
-  } else {
+  } else if (case_count > 0) {
     line += fmt::format("  suite of {}", count_of(case_count, "case"));
   }
   if (const std::string others = other_versions(report); report.world_size && !others.empty())

@@ -1,0 +1,158 @@
+#include "harness/cli/job_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "checkers/judge.h"
+#include "harness/verdict/exit_codes.h"
+
+namespace lockstep::cli {
+namespace {
+
+constexpr std::int32_t kKilledBySignal = 128;  // as a shell says it
+
+std::int32_t shell_status(const ProcessEnd& end) {
+  return end.signal ? kKilledBySignal + *end.signal : end.exit_status.value_or(0);
+}
+
+/// The last end of each rank: one that was started again counts as it ended at last.
+std::map<Rank, const ProcessEnd*> rank_ends(const Run& run) {
+  std::map<Rank, const ProcessEnd*> ends;
+  for (const ProcessEnd& end : run.ends) {
+    if (end.role == Role::kRank && end.rank)
+      ends[*end.rank] = &end;
+  }
+  return ends;
+}
+
+std::vector<RankStatus> rank_statuses(const Run& run) {
+  std::map<Rank, RankStatus> statuses;
+  for (const ProcessStart& start : run.starts) {
+    if (start.role == Role::kRank && start.rank)
+      statuses[*start.rank] = {.rank = *start.rank, .pid = start.pid};
+  }
+  for (const auto& [rank, end] : rank_ends(run)) {
+    RankStatus& status = statuses[rank];
+    status.rank = rank;
+    status.pid = end->pid;
+    status.exited = end->exit_status;
+    status.signaled = end->signal;
+  }
+  std::vector<RankStatus> listed;
+  for (auto& [rank, status] : statuses) {
+    if (const Process* process = run.process_of(rank))
+      status.host = process->host;
+    listed.push_back(std::move(status));
+  }
+  return listed;
+}
+
+/// What the program ended with: the user's own launcher, or the first of our ranks that failed.
+std::optional<std::int32_t> program_exit(const Run& run) {
+  std::optional<std::int32_t> status;
+  for (const ProcessEnd& end : run.ends) {
+    if (end.role == Role::kOther)
+      return shell_status(end);
+    if (end.role == Role::kRank && status.value_or(0) == 0)
+      status = shell_status(end);
+  }
+  return status;
+}
+
+double wall_s(const Run& run) {
+  std::uint64_t last = 0;
+  for (const ProcessEnd& end : run.ends)
+    last = std::max(last, end.at_ns);
+  const std::uint64_t first = run.starts.empty() ? last : run.starts.front().at_ns;
+  return last > first ? static_cast<double>(last - first) / 1e9 : 0;
+}
+
+const Acted* act(const Run& run, std::string_view action) {
+  const auto at = std::find_if(run.acted.begin(), run.acted.end(),
+                               [&](const Acted& acted) { return acted.action == action; });
+  return at == run.acted.end() ? nullptr : &*at;
+}
+
+/// A rank that ended badly, or was ended by us although it had not been interrupted: something must
+/// explain it. Empty if there is none.
+std::string unexplained(const Run& run) {
+  for (const ProcessEnd& end : run.ends) {
+    if (end.role != Role::kRank || !end.rank || shell_status(end) == 0)
+      continue;
+    return end.our_signal
+               ? fmt::format("rank {} was ended by lockstep ({})", end.rank->value, end.our_reason)
+               : fmt::format("rank {} ended with status {} and nothing explains it",
+                             end.rank->value, shell_status(end));
+  }
+  return "";
+}
+
+/// The first required check that could not decide; empty if none.
+std::string undecided_required(const Run& run, const std::vector<Verdict>& verdicts) {
+  for (const Verdict& verdict : verdicts) {
+    const auto& required = run.plan.required_checks;
+    const bool asked = std::find(required.begin(), required.end(), verdict.name) != required.end();
+    if (asked && (verdict.outcome == Outcome::kUndecided || verdict.outcome == Outcome::kSkipped))
+      return fmt::format("{}: {}", verdict.name, verdict.reason);
+  }
+  return "";
+}
+
+void conclude(Report& report, const Run& run) {
+  const auto say = [&](Outcome outcome, ExitCode code, std::string reason) {
+    report.outcome = outcome;
+    report.exit_status = status_of(code);
+    report.reason = std::move(reason);
+  };
+  const bool found =
+      std::any_of(report.findings.begin(), report.findings.end(),
+                  [](const Finding& finding) { return finding.severity == Severity::kError; });
+  const std::string unsaid = unexplained(run);
+  const std::string required = undecided_required(run, report.checks);
+  if (found)
+    say(Outcome::kFail, ExitCode::kFinding, "");
+  else if (const Acted* interrupted = act(run, "interrupted"))
+    say(Outcome::kUndecided, ExitCode::kInterrupted,
+        fmt::format("interrupted ({})", interrupted->reason));
+  else if (report.ranks.empty() && report.program_exit.value_or(0) != 0)
+    say(Outcome::kUndecided, ExitCode::kNoRank,
+        fmt::format("the command ended with status {}, and no process of it became a rank",
+                    *report.program_exit));
+  else if (!unsaid.empty() || !required.empty())
+    say(Outcome::kUndecided, ExitCode::kUndecided, unsaid.empty() ? required : unsaid);
+  else
+    say(Outcome::kPass, ExitCode::kNothingFound, "");
+}
+
+}  // namespace
+
+Report job_report(const Run& run) {
+  Report report;
+  report.run = run.plan.id;
+  report.command = run.plan.command;
+  report.versions = run.plan.versions;
+  for (const Process& process : run.processes) {
+    if (!process.torch_version.empty())
+      report.versions["torch"] = process.torch_version;
+  }
+  report.world_size = run.plan.world_size;
+  report.ranks = rank_statuses(run);
+  report.program_exit = program_exit(run);
+  report.wall_s = wall_s(run);
+  checkers::Judgement judgement = checkers::judge(run, checkers::all_checkers());
+  report.findings = std::move(judgement.findings);
+  report.checks = std::move(judgement.verdicts);
+  conclude(report, run);
+  return report;
+}
+
+std::vector<std::string> check_names() {
+  std::vector<std::string> names;
+  for (const auto& checker : checkers::all_checkers())
+    names.emplace_back(checker->name());
+  return names;
+}
+
+}  // namespace lockstep::cli

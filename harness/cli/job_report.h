@@ -1,0 +1,20 @@
+// The report of one job (`lockstep run`) from its closed run. `run` and `check` make the same call,
+// so they cannot disagree.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "harness/base/error.h"
+#include "harness/history/run.h"
+#include "harness/verdict/report.h"
+
+namespace lockstep::cli {
+
+/// Judges a closed run that is no case of a suite, exit status included.
+Report job_report(const Run& run);
+
+/// The names that --require takes.
+std::vector<std::string> check_names();
+
+}  // namespace lockstep::cli

@@ -1,0 +1,69 @@
+#include "harness/cli/rank_activity.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "checkers/groups.h"
+#include "checkers/sites.h"
+
+namespace lockstep::cli {
+namespace {
+
+std::string whole_seconds(std::uint64_t since_ns, std::uint64_t now_ns) {
+  return fmt::format("{} s", now_ns > since_ns ? (now_ns - since_ns) / 1'000'000'000 : 0);
+}
+
+bool has_ended(const Run& run, Rank rank) {
+  const auto at_last = [&](const auto& events) {
+    std::uint64_t last = 0;
+    for (const auto& event : events) {
+      if (event.role == Role::kRank && event.rank == rank)
+        last = event.record;
+    }
+    return last;
+  };
+  return at_last(run.ends) > at_last(run.starts);
+}
+
+std::string activity(const Run& run, Rank rank, std::uint64_t now_ns) {
+  if (has_ended(run, rank))
+    return "has ended";
+  const Process* process = checkers::current_process(run, rank);
+  if (process == nullptr)
+    return "has written no history yet";
+  if (process->collectives.empty())
+    return "has not issued a collective yet";
+  const Collective& last = process->collectives.back();
+  const bool known =
+      last.group < process->groups.size() && !process->groups[last.group].name.empty();
+  const std::string call = fmt::format("{} {}#{}{}", history::name_of(last.op),
+                                       known ? process->groups[last.group].name : "world", last.seq,
+                                       checkers::at_site(checkers::site_of(*process, last, "")));
+  const bool inside = !last.returned_ns || (!last.completed_ns && !last.completion_unseen);
+  return inside ? fmt::format("in {} for {}", call, whole_seconds(last.issued_ns, now_ns))
+                : fmt::format("after {} for {}", call, whole_seconds(*last.returned_ns, now_ns));
+}
+
+}  // namespace
+
+std::vector<std::string> rank_activity(const Run& live, std::uint64_t now_ns) {
+  std::vector<std::pair<std::string, RankSet>> groups;
+  for (const Rank rank : checkers::ranks_of(live)) {
+    const std::string text = activity(live, rank, now_ns);
+    auto group = std::find_if(groups.begin(), groups.end(),
+                              [&](const auto& known) { return known.first == text; });
+    if (group == groups.end())
+      group = groups.insert(groups.end(), {text, {}});
+    group->second.insert(rank);
+  }
+  std::stable_sort(groups.begin(), groups.end(),
+                   [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });
+  std::vector<std::string> lines;
+  for (const auto& [text, ranks] : groups)
+    lines.push_back(fmt::format("{}: {}", checkers::words(ranks), text));
+  return lines;
+}
+
+}  // namespace lockstep::cli

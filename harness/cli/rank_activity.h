@@ -1,0 +1,17 @@
+// What each rank is doing now, in a few lines, for a notice while the job runs. Of its history
+// only: the judgement is made from the closed run.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "harness/history/run.h"
+
+namespace lockstep::cli {
+
+/// "ranks 0-2  in all_reduce world#12 (train.py:17) for 12 s", equal ranks together, largest group
+/// first.
+std::vector<std::string> rank_activity(const Run& live, std::uint64_t now_ns);
+
+}  // namespace lockstep::cli

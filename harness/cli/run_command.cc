@@ -1,0 +1,290 @@
+// `lockstep run`: from a command line to a report, and what is said meanwhile. All of it goes to
+// stderr; stdout is the program's.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+
+#include "checkers/deadlock.h"
+#include "harness/base/clock.h"
+#include "harness/base/version.h"
+#include "harness/cli/commands.h"
+#include "harness/cli/job_report.h"
+#include "harness/cli/rank_activity.h"
+#include "harness/entry/entry.h"
+#include "harness/history/follower.h"
+#include "harness/history/journal.h"
+#include "harness/history/run_directory.h"
+#include "harness/launch/guard.h"
+#include "harness/launch/run_job.h"
+#include "harness/report/pieces.h"
+#include "harness/symbols/closed_run.h"
+#include "harness/verdict/exit_codes.h"
+
+namespace lockstep::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Kind = launch::RunEvent::Kind;
+
+constexpr std::chrono::seconds kFirstNoticeAfter{10};
+constexpr std::chrono::milliseconds kGraceOfInterrupt{3'000};
+
+void say(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
+// 126, 127, or nothing where the command can be started.
+std::optional<Error> not_startable(const std::string& program, ExitCode& code) {
+  const auto check = [&](const std::string& path) {
+    if (access(path.c_str(), F_OK) != 0)
+      return ExitCode::kNotFound;
+    return access(path.c_str(), X_OK) == 0 ? ExitCode::kNothingFound : ExitCode::kNotExecutable;
+  };
+  code = ExitCode::kNotFound;
+  if (program.find('/') != std::string::npos) {
+    code = check(program);
+  } else {
+    const char* path = std::getenv("PATH");
+    std::istringstream folders(path == nullptr ? "" : path);
+    for (std::string folder; code != ExitCode::kNothingFound && std::getline(folders, folder, ':');)
+      code = std::min(code, check((folder.empty() ? "." : folder) + "/" + program));
+  }
+  if (code == ExitCode::kNothingFound)
+    return std::nullopt;
+  const bool found = code == ExitCode::kNotExecutable;
+  return Error{Error::Kind::kEnvironment,
+               fmt::format("{} {}", program, found ? "is not executable" : "was not found"),
+               found ? "chmod +x, or name its interpreter" : ""};
+}
+
+Plan plan_of(const RunCommand& command, const std::string& id) {
+  Plan plan;
+  plan.id = id;
+  plan.command = command.command;
+  plan.world_size = command.ranks;
+  plan.required_checks = command.required;
+  plan.versions["lockstep"] = kVersion;
+  return plan;
+}
+
+/// One job: what runs, what is told of it, and when it is ended.
+class Session {
+ public:
+  Session(launch::Supervisor& supervisor, const RunCommand& command,
+          history::RunDirectory& directory)
+      : supervisor_(supervisor),
+        command_(command),
+        directory_(directory),
+        human_(human_options_here({.color = command.color}, directory.path(), STDERR_FILENO)),
+        plan_(plan_of(command, directory.id())) {}
+
+  Result<Report> run() {
+    Report header = job_report_header();
+    say(human_header(header, 0, human_));
+    if (auto written = directory_.write_plan(plan_); !written)
+      return written.error();
+    Result<history::JournalWriter> journal = history::JournalWriter::create(directory_.journal());
+    if (!journal)
+      return journal.error();
+    journal_ = &*journal;
+    if (auto followed = follow(); !followed)
+      return followed.error();
+    if (auto closed = journal->close(); !closed)
+      return closed.error();
+    if (auto written = directory_.write_plan(plan_); !written)  // With the size that was seen.
+      return written.error();
+    symbols::Resolver resolver;
+    const Result<Run> closed = symbols::close_and_open(directory_, resolver);
+    if (!closed)
+      return closed.error();
+    return job_report(*closed);
+  }
+
+ private:
+  [[nodiscard]] Report job_report_header() const {
+    Report report;
+    report.versions = plan_.versions;
+    if (command_.ranks > 0)
+      report.world_size = command_.ranks;
+    return report;
+  }
+
+  launch::RunJobOptions job_options(history::Follower& follower) {
+    launch::RunJobOptions options;
+    options.command = command_.command;
+    options.ranks = command_.ranks;
+    options.logs_directory = directory_.path() + "/logs";
+    options.journal = journal_;
+    options.follower = &follower;
+    options.stop_when = [this](const Run& live) -> std::optional<std::string> {
+      return hang_told_ ? std::nullopt : checkers::certain_deadlock(live);
+    };
+    options.learn_quiet = true;
+    options.all_threads = true;
+    entry::Entry entry = entry::prepare(command_.command, directory_.live(),
+                                        [this](const std::string& what) { notice("NOTE", what); });
+    options.environment = std::move(entry.environment);
+    if (!entry.unseen.empty()) {
+      notice("UNSEEN", entry.unseen);
+      record(Note{.at_ns = now_ns(), .text = entry.unseen});
+    }
+    return options;
+  }
+
+  Result<void> follow() {
+    history::Follower follower(directory_.live(), directory_.journal(), plan_);
+    auto job = launch::RunJob::start(supervisor_, job_options(follower));
+    if (!job)
+      return job.error();
+    const std::string ended_because = watch(**job, follower);
+    const launch::EndReport left =
+        ended_because.empty() ? (*job)->clear() : (*job)->end(ended_because);
+    tell_leftovers(left);
+    plan_.world_size = (*job)->world_size();
+    return {};
+  }
+
+  /// Waits until the job is over, or must be ended: why. Empty: it is over.
+  std::string watch(launch::RunJob& job, const history::Follower& follower) {
+    while (true) {
+      const launch::RunEvent event = job.wait(next_notice(job));
+      switch (event.kind) {
+        case Kind::kOver:
+          return "";
+        case Kind::kStop:
+          tell_activity("DEADLOCK", event.text, follower);
+          if (command_.on_hang == OnHang::kEnd)
+            return "deadlock: " + event.text;
+          hang_told_ = true;
+          break;
+        case Kind::kInterrupted:
+          job.sample();
+          tell_activity("STOPPING", event.text, follower);
+          record(Acted{.at_ns = now_ns(), .action = "interrupted", .reason = event.text});
+          return event.text;
+        case Kind::kDeadline:
+          if (stalled_for(job) >= stall_limit()) {
+            job.sample();
+            const std::string why = fmt::format("--stall-limit {} s", command_.stall_limit_s);
+            tell_activity("STALLED", why, follower);
+            record(Acted{.at_ns = now_ns(), .action = "deadline", .reason = why});
+            return why;
+          }
+          tell_stall(job, follower);
+          break;
+        case Kind::kRank:
+        case Kind::kEnded:
+          break;
+      }
+    }
+  }
+
+  static Clock::duration stalled_for(const launch::RunJob& job) {
+    return Clock::now() - job.last_move();
+  }
+
+  [[nodiscard]] Clock::duration stall_limit() const {
+    return command_.stall_limit_s > 0 ? std::chrono::duration_cast<Clock::duration>(
+                                            std::chrono::duration<double>(command_.stall_limit_s))
+                                      : Clock::duration::max();
+  }
+
+  /// Each notice comes after twice the time of the one before, until something moves.
+  Clock::time_point next_notice(const launch::RunJob& job) {
+    if (job.last_move() != moved_)
+      notice_after_ = kFirstNoticeAfter;
+    moved_ = job.last_move();
+    return moved_ + std::min<Clock::duration>(notice_after_, stall_limit());
+  }
+
+  void tell_stall(const launch::RunJob& job, const history::Follower& follower) {
+    notice_after_ *= 2;
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(stalled_for(job)).count();
+    const bool any = std::any_of(follower.run().processes.begin(), follower.run().processes.end(),
+                                 [](const Process& process) { return !process.groups.empty(); });
+    if (any)
+      tell_activity("STALLED", fmt::format("no rank has moved for {} s", seconds), follower);
+  }
+
+  void tell_activity(std::string_view word, const std::string& what,
+                     const history::Follower& follower) {
+    notice(word, what);
+    for (const std::string& line : rank_activity(follower.run(), now_ns()))
+      say(fmt::format("{:>{}}{}\n", "", report::kDetailIndent, line));
+  }
+
+  void tell_leftovers(const launch::EndReport& report) {
+    for (const os::EndedProcess& process : report.leftovers) {
+      const std::string what =
+          fmt::format("process {} ({}) was left behind and {}", process.id.pid, process.name,
+                      process.gone ? "was ended" : "could not be ended");
+      notice("LEFT", what);
+      record(Note{.at_ns = now_ns(), .text = what});
+    }
+  }
+
+  void notice(std::string_view word, std::string_view text) {
+    const double elapsed_s = static_cast<double>(now_ns() - begun_ns_) / 1e9;
+    say(fmt::format("{:>{}}  {}  {}\n", word, report::kWordWidth, report::duration(elapsed_s),
+                    text));
+  }
+
+  template <class E>
+  void record(const E& event) {
+    // A record that cannot be written is seen as a gap by the reader.
+    (void)journal_->append(event);
+  }
+
+  launch::Supervisor& supervisor_;
+  const RunCommand& command_;
+  history::RunDirectory& directory_;
+  HumanOptions human_;
+  Plan plan_;
+  history::JournalWriter* journal_{};
+  const std::uint64_t begun_ns_{now_ns()};
+  bool hang_told_{};
+  Clock::time_point moved_{};
+  Clock::duration notice_after_{kFirstNoticeAfter};
+};
+
+int supervise(launch::Supervisor& supervisor, const RunCommand& command) {
+  history::RunOptions where;
+  where.run_dir = command.run_directory;
+  Result<history::RunDirectory> directory = history::RunDirectory::create(where);
+  if (!directory)
+    return report_error(directory.error());
+  const auto announced = supervisor.announce_run(directory->path());
+  const auto rescued = supervisor.rescue_at_death(directory->live(), directory->history());
+  if (!announced || !rescued)
+    return report_error(announced ? rescued.error() : announced.error());
+  const Result<Report> report = Session(supervisor, command, *directory).run();
+  if (!report)
+    return report_error(report.error());
+  if (auto saved = save_report(*report, directory->path()); !saved)
+    return report_error(saved.error());
+  const HumanOptions human =
+      human_options_here({.color = command.color}, directory->path(), STDERR_FILENO);
+  say(human_end(*report, human));
+  return command.exit_as_program ? report->program_exit.value_or(report->exit_status)
+                                 : report->exit_status;
+}
+
+}  // namespace
+
+int run_run_command(const RunCommand& command) {
+  ExitCode code{};
+  if (const auto error = not_startable(command.command.front(), code)) {
+    report_error(*error);
+    return status_of(code);
+  }
+  return launch::run_guarded(
+      [&](launch::Supervisor& supervisor) { return supervise(supervisor, command); });
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,92 @@
+#include "harness/launch/last_words.h"
+
+#include <algorithm>
+#include <charconv>
+#include <vector>
+
+namespace lockstep::launch {
+namespace {
+
+constexpr std::string_view kTraceback = "Traceback (most recent call last):";
+constexpr std::string_view kTerminate = "terminate called after throwing an instance of ";
+constexpr std::size_t kTextMax = 1'000;
+constexpr std::size_t kFramesMax = 64;
+
+bool starts_with(std::string_view text, std::string_view start) {
+  return text.compare(0, start.size(), start) == 0;
+}
+
+// PyTorch puts "[rank1]: " before each line of a traceback.
+std::string_view without_rank(std::string_view line) {
+  const std::size_t close = starts_with(line, "[rank") ? line.find("]:") : std::string_view::npos;
+  if (close == std::string_view::npos)
+    return line;
+  line.remove_prefix(close + 2);
+  if (!line.empty() && line.front() == ' ')
+    line.remove_prefix(1);
+  return line;
+}
+
+std::vector<std::string_view> lines_of(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    lines.push_back(without_rank(text.substr(0, end)));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return lines;
+}
+
+// `  File "train.py", line 12, in main`
+std::optional<Frame> frame_of(std::string_view line) {
+  constexpr std::string_view kFile = "  File \"";
+  constexpr std::string_view kLine = "\", line ";
+  constexpr std::string_view kIn = ", in ";
+  const std::size_t after_file = line.find(kLine);
+  if (!starts_with(line, kFile) || after_file == std::string_view::npos)
+    return std::nullopt;
+  Frame frame;
+  frame.file = line.substr(kFile.size(), after_file - kFile.size());
+  const std::string_view rest = line.substr(after_file + kLine.size());
+  std::from_chars(rest.data(), rest.data() + rest.size(), frame.line);
+  if (const std::size_t in = rest.find(kIn); in != std::string_view::npos)
+    frame.function = rest.substr(in + kIn.size());
+  return frame;
+}
+
+LastWords python_words(const std::vector<std::string_view>& lines, std::size_t traceback) {
+  LastWords words;
+  std::vector<Frame>& frames = words.raised_at.frames;
+  for (std::size_t i = traceback + 1; i < lines.size(); ++i) {
+    if (std::optional<Frame> frame = frame_of(lines[i])) {
+      frames.insert(frames.begin(), std::move(*frame));
+      frames.resize(std::min(frames.size(), kFramesMax));
+    } else if (!lines[i].empty() && lines[i].front() != ' ') {
+      words.text = lines[i].substr(0, kTextMax);
+      break;
+    }
+  }
+  return words;
+}
+
+}  // namespace
+
+std::optional<LastWords> last_words(std::string_view stderr_tail) {
+  const std::vector<std::string_view> lines = lines_of(stderr_tail);
+  for (std::size_t i = lines.size(); i-- > 0;) {
+    if (lines[i] == kTraceback) {
+      LastWords words = python_words(lines, i);
+      if (!words.text.empty())
+        return words;
+    }
+    if (!starts_with(lines[i], kTerminate))
+      continue;
+    const bool said = i + 1 < lines.size() && starts_with(lines[i + 1], "  what():  ");
+    const std::string_view what =
+        said ? lines[i + 1].substr(11) : lines[i].substr(kTerminate.size());
+    return LastWords{std::string(what.substr(0, kTextMax)), {}};
+  }
+  return std::nullopt;
+}
+
+}  // namespace lockstep::launch

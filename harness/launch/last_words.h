@@ -1,0 +1,21 @@
+// What a process said on stderr before it ended: the exception that it died of, if it printed one.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "harness/history/run.h"
+
+namespace lockstep::launch {
+
+struct LastWords {
+  std::string text{};    ///< "ValueError: bad batch"; "what():" of a C++ exception.
+  CallSite raised_at{};  ///< Innermost frame first; file, line and function only.
+};
+
+/// From the end of its stderr: the last Python traceback, or what std::terminate printed. None if
+/// there is neither.
+std::optional<LastWords> last_words(std::string_view stderr_tail);
+
+}  // namespace lockstep::launch

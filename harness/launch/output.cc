@@ -1,0 +1,114 @@
+#include "harness/launch/output.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <cstring>
+
+#include "harness/base/check.h"
+#include "harness/base/clock.h"
+#include "harness/os/poll_until.h"
+
+namespace lockstep::launch {
+namespace {
+
+constexpr std::size_t kPendingMax = std::size_t{1} << 20;
+constexpr std::size_t kTailMax = std::size_t{64} << 10;
+
+}  // namespace
+
+Output::Output(std::uint64_t log_bytes_max) : log_bytes_max_(log_bytes_max) {
+  outlets_[0].fd = STDOUT_FILENO;
+  outlets_[1].fd = STDERR_FILENO;
+  // A reader that goes away must not take us along. Blocked and not ignored: what is ignored would
+  // be so in the ranks too.
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, SIGPIPE);
+  ::sigprocmask(SIG_BLOCK, &set, nullptr);
+}
+
+Result<UniqueFd> Output::add(const std::string& log, int to) {
+  Result<LogFile> file = LogFile::create(log, log_bytes_max_);
+  if (!file)
+    return file.error();
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
+    return Error{Error::Kind::kEnvironment,
+                 fmt::format("cannot make a pipe: {}", std::strerror(errno)), ""};
+  UniqueFd reading(ends[0]);
+  UniqueFd writing(ends[1]);
+  LS_CHECK(::fcntl(reading.get(), F_SETFL, O_NONBLOCK) == 0);
+  const std::size_t outlet = to == STDERR_FILENO ? 1 : 0;
+  streams_.push_back({.pipe = std::move(reading), .log = std::move(*file), .outlet = outlet});
+  return writing;
+}
+
+bool Output::Outlet::full() const { return pending.size() >= kPendingMax; }
+
+// Our descriptor may be shared with others, so that it cannot be made non-blocking. A pipe that is
+// ready takes PIPE_BUF bytes at once.
+void Output::Outlet::write_some() {
+  while (!pending.empty() && !closed &&
+         os::poll_until(fd, POLLOUT, std::chrono::steady_clock::now())) {
+    const ssize_t put =
+        ::write(fd, pending.data(), std::min<std::size_t>(pending.size(), PIPE_BUF));
+    if (put < 0 && errno == EINTR)
+      continue;
+    closed = put < 0;
+    pending.erase(0, static_cast<std::size_t>(std::max<ssize_t>(put, 0)));
+  }
+  if (closed)
+    pending.clear();
+}
+
+void Output::wait_for(std::vector<pollfd>& entries) const {
+  for (const Stream& stream : streams_) {
+    if (stream.pipe && !outlets_[stream.outlet].full())
+      entries.push_back({.fd = stream.pipe.get(), .events = POLLIN, .revents = 0});
+  }
+  for (const Outlet& outlet : outlets_) {
+    if (!outlet.pending.empty())
+      entries.push_back({.fd = outlet.fd, .events = POLLOUT, .revents = 0});
+  }
+}
+
+// True if there may be more.
+bool Output::read_some(Stream& stream) {
+  std::array<char, 65536> chunk;
+  const ssize_t got = ::read(stream.pipe.get(), chunk.data(), chunk.size());
+  if (got <= 0) {
+    if (got == 0 || (errno != EAGAIN && errno != EINTR))
+      stream.pipe.reset();
+    return got < 0 && errno == EINTR;
+  }
+  const std::string_view text(chunk.data(), static_cast<std::size_t>(got));
+  if (::write(stream.log.fd(), text.data(), text.size()) >= 0)
+    stream.log.bound();
+  stream.last_read_ns = now_ns();
+  stream.tail += text;
+  if (stream.tail.size() > 2 * kTailMax)
+    stream.tail.erase(0, stream.tail.size() - kTailMax);
+  Outlet& outlet = outlets_[stream.outlet];
+  outlet.pending += text;
+  return true;
+}
+
+void Output::pump() {
+  for (Stream& stream : streams_) {
+    Outlet& outlet = outlets_[stream.outlet];
+    while (stream.pipe && !outlet.full() && read_some(stream)) {
+    }
+    outlet.write_some();
+    if (outlet.closed)
+      stream.pipe.reset();  // The rank hears of it as it would have without us.
+  }
+  for (Outlet& outlet : outlets_)
+    outlet.write_some();
+}
+
+}  // namespace lockstep::launch

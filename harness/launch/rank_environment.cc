@@ -1,0 +1,41 @@
+#include "harness/launch/rank_environment.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "harness/base/unique_fd.h"
+
+namespace lockstep::launch {
+
+Result<std::uint16_t> free_port() {
+  const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  socklen_t size = sizeof address;
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  if (!socket || ::bind(socket.get(), generic, size) != 0 ||
+      ::getsockname(socket.get(), generic, &size) != 0)
+    return Error{Error::Kind::kEnvironment,
+                 fmt::format("cannot find a free TCP port: {}", std::strerror(errno)), ""};
+  return ntohs(address.sin_port);
+}
+
+std::map<std::string, std::string> rank_environment(std::int32_t rank, std::int32_t world_size,
+                                                    std::uint16_t port) {
+  const std::string number = std::to_string(rank);
+  const std::string size = std::to_string(world_size);
+  return {{"RANK", number},
+          {"LOCAL_RANK", number},
+          {"WORLD_SIZE", size},
+          {"LOCAL_WORLD_SIZE", size},
+          {"MASTER_ADDR", "127.0.0.1"},
+          {"MASTER_PORT", std::to_string(port)}};
+}
+
+}  // namespace lockstep::launch

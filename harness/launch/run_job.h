@@ -1,0 +1,77 @@
+// The processes of `lockstep run`: ranks of an unknown program that are started here, or a command
+// that starts them itself and is only followed. This layer starts, watches, samples and ends them
+// and writes what it saw and did into the journal; what it means is for others to say.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/base/error.h"
+#include "harness/launch/job_process.h"
+#include "harness/launch/prober.h"
+#include "harness/launch/supervisor.h"
+
+namespace lockstep::launch {
+
+struct RunJobOptions : ProbeOptions {
+  std::vector<std::string> command{};
+  std::int32_t ranks{};  ///< How many to start; 0: the command starts them, and is left as it is.
+  std::map<std::string, std::string> environment{};  ///< Added to ours.
+  std::string logs_directory{};                      ///< <rank>.out and <rank>.err of our ranks.
+  std::uint64_t log_bytes_max{std::uint64_t{256} << 20};  ///< Per file.
+  std::chrono::milliseconds grace{5'000};                 ///< Between TERM and KILL.
+};
+
+/// What wait() came back with.
+struct RunEvent {
+  enum class Kind : std::uint8_t {
+    kRank,         ///< A process was found to be a rank.
+    kEnded,        ///< A process of the job ended.
+    kStop,         ///< StopWhen gave the reason in `text`.
+    kInterrupted,  ///< SIGINT, SIGTERM, SIGHUP or the guard's death (`text`).
+    kOver,         ///< The command and all ranks have ended.
+    kDeadline,     ///< The deadline passed.
+  };
+  Kind kind{};
+  std::string text{};
+};
+
+class RunJob {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Errors: kEnvironment, the command cannot be started (what was started has been ended); kIo.
+  static Result<std::unique_ptr<RunJob>> start(Supervisor& supervisor, RunJobOptions options);
+  ~RunJob();  // ends what still lives
+  RunJob(const RunJob&) = delete;
+  RunJob& operator=(const RunJob&) = delete;
+
+  RunEvent wait(Clock::time_point deadline);
+
+  /// The processes that are ranks, or became one; and the command, where it starts them itself.
+  [[nodiscard]] std::vector<const JobProcess*> processes() const;
+  /// Of the started ranks, or the largest default group that was seen.
+  [[nodiscard]] std::int32_t world_size() const;
+  /// When a rank last did something that its history shows.
+  [[nodiscard]] Clock::time_point last_move() const;
+  /// A look at what every rank does now, written into the journal; for an end that nothing proves.
+  void sample();
+
+  /// TERM, grace, KILL to everything of the job. Idempotent.
+  EndReport end(const std::string& reason);
+  /// What is left after the last rank: helpers get the time they need to end by themselves.
+  EndReport clear();
+
+ private:
+  class Impl;
+  explicit RunJob(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep::launch

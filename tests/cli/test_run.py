@@ -1,0 +1,211 @@
+"""`lockstep run` over small programs, looked at from outside: what they print and how they end is theirs, and what is
+wrong with them is named. The programs with torch are few: each rank takes seconds to import it."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+from program import DEADLINE_S, PROGRAM, ProgramTest, environment
+
+TORCH_PYTHON = os.environ.get("LOCKSTEP_PYTHON", "")
+
+
+class RunTest(ProgramTest):
+    def report(self) -> dict:
+        return json.loads((self.directory / "run" / "report.json").read_text())
+
+    def journal(self) -> list[dict]:
+        lines = (self.directory / "run" / "history" / "lockstep.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    def script(self, name: str, text: str) -> pathlib.Path:
+        path = self.directory / name
+        path.write_text(text)
+        return path
+
+    def start(self, *arguments: str) -> subprocess.Popen:
+        process = subprocess.Popen(
+            [PROGRAM, "run", "--run-dir", "run", *arguments], cwd=self.directory, env=environment(),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True,
+        )
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def until(self, condition, what: str) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not condition():
+            self.assertLess(time.monotonic(), deadline, what)
+            time.sleep(0.05)
+
+
+class AnyProgram(RunTest):
+    """Programs without torch."""
+
+    def test_ranks_are_told_who_they_are(self) -> None:
+        show = "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR ${MASTER_PORT:+port}"
+        done = self.lockstep("run", "-n", "2", "--", "sh", "-c", show)
+        self.assertEqual(done.status, 0, done.err)
+        self.assertEqual(sorted(done.lines), ["0 0 2 2 127.0.0.1 port", "1 1 2 2 127.0.0.1 port"])
+
+    def test_output_is_passed_on_and_kept(self) -> None:
+        talk = "printf 'out\\0%s' $RANK; printf 'err %s' $RANK >&2"
+        done = self.lockstep("run", "-n", "1", "--run-dir", "run", "--", "sh", "-c", talk)
+        self.assertEqual((done.status, done.out), (0, "out\0000"), done.err)
+        self.assertIn("err 0", done.err)
+        self.assertEqual((self.directory / "run/logs/0.out").read_bytes(), b"out\0000")
+        self.assertEqual((self.directory / "run/logs/0.err").read_bytes(), b"err 0")
+
+    def test_more_output_than_a_pipe_holds(self) -> None:
+        done = self.lockstep("run", "-n", "2", "--", sys.executable, "-c", "print('x' * 3_000_000)")
+        self.assertEqual((done.status, len(done.out)), (0, 6_000_002), done.err)
+
+    def test_stdin_goes_to_rank_0(self) -> None:
+        done = subprocess.run(
+            [PROGRAM, "run", "-n", "2", "--", "sh", "-c", "echo $RANK:$(cat)"], cwd=self.directory, env=environment(),
+            input=b"hello", capture_output=True, timeout=DEADLINE_S,
+        )
+        self.assertEqual(sorted(done.stdout.decode().split()), ["0:hello", "1:"], done.stderr)
+
+    def test_command_of_its_own_inherits_everything(self) -> None:
+        reading, writing = os.pipe()
+        script = f"echo to $0; echo there >&{writing}; ulimit -n"
+        done = subprocess.run(
+            [PROGRAM, "run", "--", "sh", "-c", script, "me"], cwd=self.directory, env=environment(),
+            capture_output=True, timeout=DEADLINE_S, pass_fds=[writing],
+        )
+        os.close(writing)
+        with os.fdopen(reading) as pipe:
+            self.assertEqual(pipe.read(), "there\n")
+        self.assertEqual((done.returncode, done.stdout.split()[:2]), (0, [b"to", b"me"]), done.stderr)
+
+    def test_rank_that_fails_is_found(self) -> None:
+        done = self.lockstep("run", "-n", "3", "--run-dir", "run", "--", "sh", "-c", "exit $((RANK == 1 ? 7 : 0))")
+        self.assertEqual((done.status, done.out), (1, ""), done.err)
+        [finding] = self.report()["findings"]
+        self.assertEqual((finding["code"], finding["culprits"]), ("LS101", [1]))
+        self.assertEqual(self.report()["program_exit"], 7)
+
+    def test_signal_and_exception_are_told(self) -> None:
+        text = "import os\ndef work():\n    raise ValueError('bad batch')\nif os.environ['RANK'] == '1': work()\n"
+        self.script("train.py", text)
+        done = self.lockstep("run", "-n", "2", "--run-dir", "run", "--", sys.executable, "train.py")
+        self.assertEqual(done.status, 1, done.err)
+        [finding] = self.report()["findings"]
+        self.assertEqual((finding["code"], finding["culprits"]), ("LS101", [1]), done.err)
+        self.assertIn("ValueError: bad batch", finding["headline"])
+        site = finding["sites"][0]
+        self.assertEqual((pathlib.Path(site["file"]).name, site["line"], site["function"]), ("train.py", 3, "work"))
+
+    def test_status_of_the_program_if_asked(self) -> None:
+        self.assertEqual(self.lockstep("run", "--exit", "program", "-n", "2", "--", "sh", "-c", "exit 9").status, 9)
+
+    def test_nothing_became_a_rank(self) -> None:
+        self.assertEqual(self.lockstep("run", "--", "sh", "-c", "exit 4").status, 3)
+        self.assertEqual(self.lockstep("run", "--", "true").status, 0)
+
+    def test_not_found_and_not_executable(self) -> None:
+        self.script("data.txt", "no program")
+        for command, status in (("no-such-program", 127), ("./no/such", 127), ("./data.txt", 126)):
+            done = self.lockstep("run", "--", command)
+            self.assertEqual(done.status, status, done)
+            self.assertIn(command, done.err)
+            self.assertFalse((self.directory / ".lockstep").exists())
+
+    def test_usage(self) -> None:
+        self.assert_refused(self.lockstep("run"), "COMMAND")
+        self.assert_refused(self.lockstep("run", "-n", "0", "--", "true"), "1024")
+        self.assert_refused(self.lockstep("run", "--require", "nothing", "--", "true"), "deadlock")
+        self.assert_refused(self.lockstep("run", "--on-hang", "sleep", "--", "true"), "report")
+        self.script("full", "")
+        self.assert_refused(self.lockstep("run", "--run-dir", ".", "--", "true"), "not empty")
+
+    def test_check_says_the_same(self) -> None:
+        self.lockstep("run", "-n", "2", "--run-dir", "run", "--", "sh", "-c", "kill -9 $$")
+        first = self.report()
+        done = self.lockstep("check", "run")
+        self.assertEqual(done.status, 1, done.err)
+        self.assertEqual(self.report(), first)
+
+    def test_what_is_left_is_ended(self) -> None:
+        done = self.lockstep("run", "-n", "1", "--run-dir", "run", "--", "sh", "-c", "sleep 300 & echo $!")
+        self.assertEqual(done.status, 0, done.err)
+        self.assertFalse(os.path.exists(f"/proc/{done.out.strip()}"))
+        self.assertIn("sleep", done.err)
+
+
+class Interrupted(RunTest):
+    def started(self) -> bool:
+        path = self.directory / "run" / "history" / "lockstep.jsonl"
+        return path.exists() and path.read_text().count('"process_start"') == 2
+
+    def interrupt(self, number: int) -> None:
+        process = self.start("-n", "2", "--", "sleep", "300")
+        self.until(self.started, "two ranks")
+        os.kill(process.pid, number)
+        begun = time.monotonic()
+        out, err = process.communicate(timeout=DEADLINE_S)
+        self.assertLess(time.monotonic() - begun, 5)
+        self.assertEqual((process.returncode, out), (130, b""), err)
+        self.assertIn(signal.Signals(number).name, err.decode())
+        self.assertEqual(self.report()["verdict"], "undecided")
+        pids = [e["pid"] for e in self.journal() if e["e"] == "process_start"]
+        self.assertEqual([pid for pid in pids if os.path.exists(f"/proc/{pid}")], [])
+
+    def test_by_ctrl_c(self) -> None:
+        self.interrupt(signal.SIGINT)
+
+    def test_by_term(self) -> None:
+        self.interrupt(signal.SIGTERM)
+
+
+PRELUDE = """
+import os, sys, time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank, t = dist.get_rank(), torch.ones(4)
+dist.all_reduce(t)
+"""
+
+
+@unittest.skipUnless(TORCH_PYTHON, "needs a Python that has torch")
+class WithTorch(RunTest):
+    def run_program(self, text: str, *options: str) -> "Done":
+        self.script("train.py", PRELUDE + text)
+        return self.lockstep("run", "-n", "2", "--run-dir", "run", *options, "--", TORCH_PYTHON, "train.py")
+
+    def test_healthy(self) -> None:
+        done = self.run_program("print(t.tolist()); sys.stdout.flush()\ndist.destroy_process_group()\n")
+        self.assertEqual((done.status, done.out), (0, "[2.0, 2.0, 2.0, 2.0]\n" * 2), done.err)
+        self.assertEqual(self.report()["findings"], [])
+
+    def test_deadlock_is_proven_and_ended(self) -> None:
+        done = self.run_program("dist.all_reduce(t) if rank == 0 else dist.broadcast(t, 0)\ndist.barrier()\n")
+        self.assertEqual(done.status, 1, done.err)
+        [finding] = self.report()["findings"]
+        self.assertEqual((finding["code"], finding["culprits"]), ("LS201", []), done.err)
+        self.assertEqual({(pathlib.Path(s["file"]).name, s["line"]) for s in finding["sites"]}, {("train.py", 6)})
+        self.assertEqual({e["our_signal"] for e in self.journal() if e["e"] == "process_end"}, {signal.SIGTERM})
+
+    def test_killed_rank_frees_the_others(self) -> None:
+        done = self.run_program("if rank == 1: os.kill(os.getpid(), 9)\ndist.all_reduce(t)\n")
+        self.assertEqual(done.status, 1, done.err)
+        [finding] = self.report()["findings"]
+        self.assertEqual((finding["code"], finding["culprits"]), ("LS101", [1]), done.err)
+
+    def test_own_launcher(self) -> None:
+        self.script("train.py", PRELUDE + "if rank == 1: raise ValueError('bad batch')\ndist.all_reduce(t)\n")
+        done = self.lockstep("run", "--run-dir", "run", "--", TORCH_PYTHON, "-m", "torch.distributed.run",
+                             "--nproc-per-node=2", "--master-port=0", "train.py")
+        self.assertEqual(done.status, 1, done.err)
+        [finding] = self.report()["findings"]
+        self.assertEqual((finding["code"], finding["culprits"]), ("LS101", [1]), done.err)
+        self.assertEqual(self.report()["world_size"], 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
