@@ -122,7 +122,8 @@ void Groups::define(c10d::ProcessGroup& group, Known& known, std::uint64_t seque
   try {
     known.name = group.getGroupName();
     // As Python's init_process_group calls its group; what the environment says may be another's.
-    if (group.getGroupDesc() == "default_pg") {
+    // Where it says nothing, the first group is taken for the world.
+    if (group.getGroupDesc() == "default_pg" || world_size_.load(std::memory_order_relaxed) == 0) {
       writer_.set_rank(group.getRank(), group.getSize());
       set_world(group.getSize());
     }

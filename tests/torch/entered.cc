@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "harness/base/unique_fd.h"
 #include "harness/entry/entry.h"
@@ -110,6 +111,31 @@ void read_histories(const fs::path& directory, Entered& entered) {
             });
 }
 
+std::vector<std::string> command_of(const std::string& program) {
+  return {LOCKSTEP_PYTHON, "-B", (kPrograms / program).string()};
+}
+
+Entered run_in(const fs::path& folder, const std::vector<std::string>& command, int ranks,
+               const std::map<std::string, std::string>& environment) {
+  Entered entered;
+  const std::string port = free_port();
+  std::vector<pid_t> started;
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::map<std::string, std::string> added = environment;
+    added.insert({{"RANK", std::to_string(rank)},
+                  {"LOCAL_RANK", std::to_string(rank)},
+                  {"WORLD_SIZE", std::to_string(ranks)},
+                  {"MASTER_ADDR", "127.0.0.1"},
+                  {"MASTER_PORT", port}});
+    started.push_back(start(command, added, folder / std::to_string(rank)));
+  }
+  for (const pid_t pid : started)
+    entered.statuses.push_back(status_of(pid));
+  for (int rank = 0; rank < ranks; ++rank)
+    entered.output += text_of(folder / std::to_string(rank));
+  return entered;
+}
+
 }  // namespace
 
 const Process& Entered::of_rank(int rank) const {
@@ -125,31 +151,18 @@ const Process& Entered::of_rank(int rank) const {
   return found == nullptr ? kNone : *found;
 }
 
-Entered run_entered(const std::string& program, int ranks,
-                    const std::map<std::string, std::string>& environment) {
+Entered run_plain(const std::string& program, int ranks) {
+  const Folder folder;
+  return run_in(folder.path, command_of(program), ranks, {});
+}
+
+Entered run_entered(const std::string& program, int ranks) {
   const Folder folder;
   const fs::path history = folder.path / "history";
   fs::create_directory(history);
-  const std::vector<std::string> command{LOCKSTEP_PYTHON, "-B", (kPrograms / program).string()};
-  const entry::Entry entry = entry::prepare(command, history.string());
+  const entry::Entry entry = entry::prepare(command_of(program), history.string());
   EXPECT_EQ(entry.unseen, "");
-  Entered entered;
-  const std::string port = free_port();
-  std::vector<pid_t> started;
-  for (int rank = 0; rank < ranks; ++rank) {
-    std::map<std::string, std::string> added = entry.environment;
-    added.insert({{"RANK", std::to_string(rank)},
-                  {"LOCAL_RANK", std::to_string(rank)},
-                  {"WORLD_SIZE", std::to_string(ranks)},
-                  {"MASTER_ADDR", "127.0.0.1"},
-                  {"MASTER_PORT", port}});
-    added.insert(environment.begin(), environment.end());
-    started.push_back(start(command, added, folder.path / std::to_string(rank)));
-  }
-  for (const pid_t pid : started)
-    entered.statuses.push_back(status_of(pid));
-  for (int rank = 0; rank < ranks; ++rank)
-    entered.output += text_of(folder.path / std::to_string(rank));
+  Entered entered = run_in(folder.path, command_of(program), ranks, entry.environment);
   read_histories(history, entered);
   return entered;
 }

@@ -1,7 +1,6 @@
 // Runs an unmodified program as ranks with the tap in them, and reads what it wrote.
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
@@ -20,9 +19,11 @@ struct Entered {
 };
 
 /// `program`: a file of tests/torch/programs. The ranks are started with RANK and WORLD_SIZE in
-/// their environment, and what `environment` adds.
-Entered run_entered(const std::string& program, int ranks,
-                    const std::map<std::string, std::string>& environment = {});
+/// their environment.
+Entered run_entered(const std::string& program, int ranks);
+
+/// The same without the tap.
+Entered run_plain(const std::string& program, int ranks);
 
 /// "two_lines.py:9", where the comment `SITE: marker` stands.
 std::string marked_line(const std::string& program, const std::string& marker);

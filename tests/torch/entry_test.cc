@@ -144,5 +144,14 @@ TEST(Entry, OnlyProcessesWithAGroupWriteAHistory) {
   }
 }
 
+TEST(Entry, TheProgramFindsNothingAroundItChanged) {
+  const Entered with = run_entered("surroundings.py", 2);
+  const Entered without = run_plain("surroundings.py", 2);
+  EXPECT_EQ(with.output, without.output);
+  EXPECT_THAT(with.statuses, ElementsAre(5, 5));
+  EXPECT_EQ(with.statuses, without.statuses);
+  EXPECT_EQ(with.processes.size(), 2U);
+}
+
 }  // namespace
 }  // namespace lockstep::test

@@ -1,0 +1,154 @@
+// The shim in programs that have nothing to do with torch, and in one that loads something by its
+// name: it changes nothing, and lets the tap in once, where it belongs.
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "harness/entry/tool.h"
+
+namespace lockstep::entry {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class Shim : public testing::Test {
+ protected:
+  Shim() {
+    std::string pattern = (fs::temp_directory_path() / "lockstep-shim-XXXXXX").string();
+    folder_ = ::mkdtemp(pattern.data());
+    fs::create_directories(folder_ / "torch/lib");
+    fs::create_directory(folder_ / "history");
+    build("shim.so",
+          {"-x", "c", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", LOCKSTEP_SHIM_SOURCE});
+  }
+  ~Shim() override { fs::remove_all(folder_); }
+
+  void build(const std::string& name, std::vector<std::string> options) {
+    options.insert(options.begin(), "c++");
+    options.insert(options.end(), {"-o", (folder_ / name).string(), "-ldl"});
+    const ToolResult built = run_tool(options);
+    ASSERT_EQ(built.status, 0) << built.output;
+  }
+  std::string source(const std::string& name, const std::string& text) {
+    const fs::path path = folder_ / name;
+    std::ofstream(path) << text;
+    return path.string();
+  }
+  /// With `environment` ("NAME=value") and the shim.
+  ToolResult run(std::vector<std::string> command, std::vector<std::string> environment = {}) {
+    environment.insert(environment.begin(), {"env", "LD_PRELOAD=" + (folder_ / "shim.so").string(),
+                                             "LOCKSTEP_HISTORY=" + (folder_ / "history").string(),
+                                             "LOCKSTEP_TAP=" + (folder_ / "tap.so").string()});
+    environment.insert(environment.end(), command.begin(), command.end());
+    return run_tool(environment);
+  }
+  /// A library called like LibTorch's, and a program that loads it and tells its story.
+  void build_torch() {
+    build("torch/lib/libtorch_cpu.so",
+          {"-shared", "-fPIC", "-Wl,-soname,libtorch_cpu.so", source("t.cc", R"(
+      #include <cstdio>
+      __attribute__((constructor)) static void begin() { std::puts("torch"); std::fflush(stdout); }
+    )")});
+    build("tap.so", {"-shared", "-fPIC", source("tap.cc", R"(
+      #include <cstdio>
+      __attribute__((constructor)) static void begin() { std::puts("tap"); std::fflush(stdout); }
+    )")});
+    build("program", {source("p.cc", R"(
+      #include <cstdio>
+      #include <dlfcn.h>
+      int main(int, char** arguments) {
+        for (int i = 0; i < 3; ++i)
+          std::puts(dlopen(arguments[1], RTLD_NOW) ? "loaded" : dlerror());
+        dlopen("no-such-library.so", RTLD_NOW);
+        std::puts(dlerror());
+      }
+    )")});
+  }
+  std::vector<std::string> reasons() {
+    std::vector<std::string> texts;
+    for (const auto& entry : fs::directory_iterator(folder_ / "history")) {
+      std::ifstream file(entry.path());
+      texts.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+    }
+    return texts;
+  }
+
+  fs::path folder_{};
+};
+
+TEST_F(Shim, AShellIsAsItWas) {
+  const ToolResult with = run({"bash", "-c", "echo said; ls -d /; exit 3"});
+  EXPECT_EQ(with.output, "said\n/\n");
+  EXPECT_EQ(with.status, 3);
+  EXPECT_THAT(reasons(), ElementsAre());
+}
+
+TEST_F(Shim, ALibraryIsStillFoundByTheRunpathOfItsCaller) {
+  fs::create_directory(folder_ / "hidden");
+  build("hidden/libinner.so", {"-shared", "-fPIC", source("inner.cc", "")});
+  build("libouter.so", {"-shared", "-fPIC", "-Wl,-rpath," + (folder_ / "hidden").string(),
+                        "-Wl,--enable-new-dtags", source("outer.cc", R"(
+      #include <dlfcn.h>
+      extern "C" const char* load() { return dlopen("libinner.so", RTLD_NOW) ? "found" : dlerror(); }
+    )")});
+  build("program", {source("p.cc", R"(
+      #include <cstdio>
+      extern "C" const char* load();
+      int main() { std::puts(load()); }
+    )"),
+                    (folder_ / "libouter.so").string()});
+  EXPECT_EQ(run({(folder_ / "program").string()}).output, "found\n");
+}
+
+TEST_F(Shim, TheTapIsLoadedOnceAfterLibTorch) {
+  build_torch();
+  const std::string library = (folder_ / "torch/lib/libtorch_cpu.so").string();
+  const ToolResult result =
+      run({(folder_ / "program").string(), library}, {"LOCKSTEP_TORCH=" + library});
+  EXPECT_THAT(result.output, HasSubstr("torch\ntap\nloaded\nloaded\nloaded\nno-such-library.so:"));
+  EXPECT_THAT(reasons(), ElementsAre());
+}
+
+TEST_F(Shim, IntoAnotherLibTorchTheTapDoesNotGo) {
+  build_torch();
+  const std::string library = (folder_ / "torch/lib/libtorch_cpu.so").string();
+  const ToolResult result = run({(folder_ / "program").string(), library},
+                                {"LOCKSTEP_TORCH=" + (folder_ / "tap.so").string()});
+  EXPECT_THAT(result.output, HasSubstr("torch\nloaded\nloaded\nloaded\n"));
+  EXPECT_THAT(reasons(), ElementsAre(library + ": no tap was built for this LibTorch\n"));
+}
+
+TEST_F(Shim, ATapThatCannotBeLoadedSaysWhy) {
+  build_torch();
+  fs::remove(folder_ / "tap.so");
+  const std::string library = (folder_ / "torch/lib/libtorch_cpu.so").string();
+  const ToolResult result =
+      run({(folder_ / "program").string(), library}, {"LOCKSTEP_TORCH=" + library});
+  EXPECT_THAT(result.output, HasSubstr("torch\nloaded\nloaded\nloaded\nno-such-library.so:"));
+  ASSERT_EQ(reasons().size(), 1U);
+  EXPECT_THAT(reasons()[0], HasSubstr("tap.so: cannot open shared object file"));
+}
+
+TEST_F(Shim, AProgramLinkedToLibTorchIsEnteredBeforeItsMain) {
+  build_torch();
+  build("linked", {source("l.cc", R"(
+      #include <cstdio>
+      int main(int count, char** arguments) { std::puts(arguments[count - 1]); return 7; }
+    )"),
+                   "-Wl,--no-as-needed", "-Wl,-rpath," + (folder_ / "torch/lib").string(),
+                   (folder_ / "torch/lib/libtorch_cpu.so").string()});
+  const std::string library = (folder_ / "torch/lib/libtorch_cpu.so").string();
+  const ToolResult result =
+      run({(folder_ / "linked").string(), "main"}, {"LOCKSTEP_TORCH=" + library});
+  EXPECT_EQ(result.output, "torch\ntap\nmain\n");
+  EXPECT_EQ(result.status, 7);
+}
+
+}  // namespace
+}  // namespace lockstep::entry

@@ -1,0 +1,60 @@
+"""Says what a rank finds around itself, after it has used its group: for a run with the tap to be held against one without."""
+
+import glob
+import locale
+import os
+import re
+import resource
+import subprocess
+import sys
+
+import torch
+import torch.distributed as dist
+
+OURS = re.compile(r"LD_PRELOAD$|LOCKSTEP_")
+STATUS = re.compile(r"(Sig\w+|Shd\w+|Cap\w+|NoNewPrivs|Seccomp|Umask|Threads|TracerPid|Cpus_allowed_list)$")
+
+
+def say(name, value):
+    print(f"{name}: {value}", flush=True)
+
+
+def descriptors():
+    for name in sorted(os.listdir("/proc/self/fd"), key=int):
+        try:
+            target = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue
+        yield name, re.sub(r"\d{3,}|rendezvous.*|/tmp/\S*", "N", target)
+
+
+def main():
+    dist.init_process_group("gloo")
+    dist.all_reduce(torch.ones(2))
+    for name in sorted(os.environ):
+        if not OURS.match(name) and name != "MASTER_PORT":
+            say(f"environment {name}", os.environ[name])
+    for name, target in descriptors():
+        say(f"descriptor {name}", target)
+    for line in open("/proc/self/status"):
+        name, value = line.split(":", 1)
+        if STATUS.match(name):
+            say(name, value.split())
+    for name in dir(resource):
+        if name.startswith("RLIMIT_"):
+            say(name, resource.getrlimit(getattr(resource, name)))
+    say("flags", sys.flags)
+    say("path", sys.path)
+    say("modules", len(sys.modules))
+    say("locale", locale.setlocale(locale.LC_ALL))
+    say("terminal", [os.isatty(i) for i in range(3)])
+    say("arguments", sys.orig_argv[1:-1])
+    say("children", glob.glob(f"/proc/self/task/*/children") and open(f"/proc/self/task/{os.getpid()}/children").read())
+    say("trace", (sys.gettrace(), sys.getprofile()))
+    say("threads", sorted(open(path).read().strip() for path in glob.glob("/proc/self/task/*/comm")))
+    say("a shell says", subprocess.run(["sh", "-c", "echo $0; ulimit -a; umask"], capture_output=True, text=True).stdout)
+    dist.destroy_process_group()
+    sys.exit(5)
+
+
+main()
