@@ -9,6 +9,7 @@
 #include "checkers/attribution.h"
 #include "checkers/owing.h"
 #include "checkers/sites.h"
+#include "checkers/stall.h"
 #include "checkers/uneven_batches.h"
 
 namespace lockstep::checkers {
@@ -189,7 +190,10 @@ class Explainer {
 
   void add_sites(Finding& finding, const Knot& knot) const {
     for (const Rank rank : knot.absent) {
-      if (auto site = whereabouts(rank, finding.culprits.contains(rank) ? "culprit" : "peer")) {
+      const ProcessState* absent = situation_.state(rank);
+      const char* role = finding.culprits.contains(rank) ? "culprit" : "peer";
+      if (auto site = absent == nullptr ? std::nullopt
+                                        : whereabouts(*absent, situation_.cutoff_ns(), role)) {
         finding.sites.push_back(*site);
         break;
       }
@@ -199,27 +203,6 @@ class Explainer {
       return;
     if (auto site = site_of(*waiter->process, *knot.call, "peer"))
       finding.sites.push_back(*site);
-  }
-
-  /// Where a rank is, or else where it was when it last issued something.
-  [[nodiscard]] std::optional<SiteRef> whereabouts(Rank rank, const std::string& role) const {
-    const ProcessState* state = situation_.state(rank);
-    if (state == nullptr)
-      return std::nullopt;
-    const bool idle = std::any_of(state->waits.begin(), state->waits.end(),
-                                  [](const Wait& wait) { return wait.next_request; });
-    if (state->main_stack != nullptr && !idle) {
-      if (auto site = site_of(rank, state->main_stack->frames, role))
-        return site;
-    }
-    const auto& calls = state->process->collectives;
-    for (auto call = calls.rbegin(); call != calls.rend(); ++call) {
-      if (call->issued_ns <= situation_.cutoff_ns()) {
-        if (auto site = site_of(*state->process, *call, role))
-          return site;
-      }
-    }
-    return std::nullopt;
   }
 
   /// What each rank is doing, equal ranks together.
@@ -265,58 +248,6 @@ class Explainer {
   const RankSet& stuck_;
   std::vector<Knot> knots_;
 };
-
-// --- Stalls that ended with the run
-// ------------------------------------------------------------------------------
-
-/// The first collective that some had issued and not left when we ended the job, and others had not
-/// issued (LS301), or all were in (LS307). Not proven: the others may have been on their way.
-std::optional<Finding> stall(const Situation& situation) {
-  std::optional<Finding> found;
-  for (const ProcessState& state : situation.states()) {
-    for (const Collective* call : state.open) {
-      const GroupView* group = situation.group_of(state, *call);
-      if (call->async || call->completion_unseen || group == nullptr || !group->fully_seen() ||
-          history::is_point_to_point(call->op) || (found && found->at_ns <= call->issued_ns))
-        continue;
-      const StuckWait owed = situation.owing(state, *call);
-      if (!owed.incompatible.empty())
-        continue;
-      Finding finding;
-      finding.code = owed.absent.empty() ? "LS307" : "LS301";
-      finding.group = group->label();
-      finding.op = std::string(history::name_of(call->op));
-      finding.seq = call->seq;
-      finding.at_ns = call->issued_ns;
-      finding.confidence = Confidence::kLikely;
-      for (const Member& member : group->members) {
-        if (!owed.absent.contains(member.rank))
-          finding.affected.insert(member.rank);
-      }
-      const std::string where = group->label(*call);
-      finding.headline =
-          owed.absent.empty()
-              ? fmt::format("all ranks of {} were inside {} and it did not finish", group->label(),
-                            where)
-              : fmt::format("{} had not entered {} when the run was ended; {} waited in it",
-                            words(owed.absent), where, words(finding.affected));
-      finding.culprits = blame_minority(*group, {finding.affected, owed.absent},
-                                        !owed.absent.empty() && known_before(*group, call->seq))
-                             .culprits;
-      for (const Rank rank : owed.absent) {
-        const ProcessState* absent = situation.state(rank);
-        if (absent != nullptr)
-          finding.evidence.push_back(fmt::format(
-              "rank {}: {}", rank.value,
-              absent->not_closed.empty() ? "waits for something else" : absent->not_closed));
-      }
-      if (auto site = site_of(*state.process, *call, "peer"))
-        finding.sites.push_back(*site);
-      found = std::move(finding);
-    }
-  }
-  return found;
-}
 
 bool ended_by_a_limit(const Run& run) {
   return std::any_of(run.acted.begin(), run.acted.end(), [](const Acted& act) {
@@ -393,7 +324,7 @@ Verdict Deadlock::check(const Run& run) const {
     verdict.outcome = Outcome::kPass;
     return verdict;
   }
-  const std::optional<Finding> stalled = stall(situation);
+  const std::optional<Finding> stalled = stall(run, situation);
   if (stalled && ended_by_a_limit(run) && run.plan.scenario.empty()) {
     verdict.outcome = Outcome::kFail;
     verdict.findings.push_back(*stalled);

@@ -21,6 +21,7 @@
 #include "checkers/replica_memory.h"
 #include "checkers/sampler_shards.h"
 #include "checkers/second_derivative.h"
+#include "checkers/unreduced_gradients.h"
 
 namespace lockstep::checkers {
 namespace {
@@ -199,6 +200,7 @@ Checkers all_checkers() {
   Checkers checkers;
   checkers.push_back(std::make_unique<ProcessEndChecker>());
   checkers.push_back(std::make_unique<LoopExit>());
+  checkers.push_back(std::make_unique<UnreducedGradients>());
   checkers.push_back(std::make_unique<CollectiveOrder>());
   checkers.push_back(std::make_unique<Deadlock>());
   checkers.push_back(std::make_unique<ReplicaEquality>());

@@ -56,26 +56,37 @@ const std::vector<Frame>& frames_of(const Member& member, const Collective& call
   return member.process->sites[call.site < member.process->sites.size() ? call.site : 0].frames;
 }
 
-/// Loops that are around `inside` and not around `outside`, where the two stacks part.
-std::set<Loop> loops_left(const std::vector<Frame>& inside, const std::vector<Frame>& outside) {
-  std::set<Loop> left;
-  auto a = inside.rbegin();
-  auto b = outside.rbegin();
+/// Where a later call stands with respect to the loops around an earlier one of the same thread.
+struct Whereabouts {
+  std::set<Loop> left{};  ///< Around the earlier one only.
+  bool still_inside{};    ///< A loop is around both: the others may have come round again in it.
+};
+
+Whereabouts compare(const std::vector<Frame>& earlier, const std::vector<Frame>& later) {
+  Whereabouts result;
+  auto a = earlier.rbegin();
+  auto b = later.rbegin();
   const auto same_function = [](const Frame& x, const Frame& y) {
     return x.module == y.module && x.function == y.function;
   };
-  while (a != inside.rend() && b != outside.rend() && same_function(*a, *b) &&
-         a->offset == b->offset) {
-    ++a;
-    ++b;
+  for (;
+       a != earlier.rend() && b != later.rend() && same_function(*a, *b) && a->offset == b->offset;
+       ++a, ++b)
+    result.still_inside |= !a->loops.empty();
+  if (a == earlier.rend() || b == later.rend() || !same_function(*a, *b)) {
+    result.still_inside = true;  // Not known.
+    return result;
   }
-  if (a == inside.rend() || b == outside.rend() || !same_function(*a, *b))
-    return left;
-  for (const std::int32_t line : a->loops) {
-    if (std::find(b->loops.begin(), b->loops.end(), line) == b->loops.end())
-      left.emplace(a->module, a->function, line);
+  for (auto frame = a; frame != earlier.rend(); ++frame) {  // Functions called there have ended.
+    for (const std::int32_t line : frame->loops) {
+      const bool around_both =
+          frame == a && std::find(b->loops.begin(), b->loops.end(), line) != b->loops.end();
+      result.still_inside |= around_both;
+      if (!around_both)
+        result.left.emplace(frame->module, frame->function, line);
+    }
   }
-  return left;
+  return result;
 }
 
 /// A group at the place where ranks may have parted: those that went on with their repetition, and
@@ -122,7 +133,7 @@ class Parting {
     return next == calls.end() ? nullptr : &*next;
   }
 
-  /// It ended well, or went on to a line behind the loop that all its repeated calls stand in.
+  /// It ended well, or went on to a line behind all loops that its repeated calls stand in.
   [[nodiscard]] bool has_left(const Member& member) const {
     const Collective* next = next_of(member);
     if (next == nullptr)
@@ -132,11 +143,12 @@ class Parting {
       const Collective* call = member.at(seq);
       if (call == nullptr)
         return false;
-      const std::set<Loop> left = loops_left(frames_of(member, *call), frames_of(member, *next));
+      const Whereabouts now = compare(frames_of(member, *call), frames_of(member, *next));
+      if (now.still_inside)
+        return false;
       if (seq == seq_ - loop_.period)
-        common = left;
-      else
-        std::erase_if(common, [&](const Loop& loop) { return !left.contains(loop); });
+        common = now.left;
+      std::erase_if(common, [&](const Loop& loop) { return !now.left.contains(loop); });
     }
     return !common.empty();
   }

@@ -83,6 +83,40 @@ bool had_failed_collective(const Run& run, Rank rank) {
                                            [](const Collective& c) { return c.failed; });
 }
 
+/// An elastic launcher started the rank again: what this attempt ended with is over.
+bool was_replaced(const Run& run, const ProcessEnd& end) {
+  const bool seen =
+      std::any_of(run.processes.begin(), run.processes.end(), [&](const Process& process) {
+        return process.rank == end.rank && process.pid != end.pid && process.opened_ns >= end.at_ns;
+      });
+  return seen || std::any_of(run.starts.begin(), run.starts.end(), [&](const ProcessStart& start) {
+           return start.rank == end.rank && start.pid != end.pid && start.at_ns >= end.at_ns;
+         });
+}
+
+bool failed(const ProcessEnd& end) {
+  return !end.our_signal && (end.signal || end.exit_status.value_or(0) != 0);
+}
+
+/// A launcher ends the other ranks when one has failed.
+bool may_be_the_launchers(const Run& run, const ProcessEnd& end) {
+  const bool asked = end.signal == SIGTERM || end.signal == SIGINT || end.signal == SIGKILL;
+  const bool launched = std::any_of(run.starts.begin(), run.starts.end(),
+                                    [](const auto& start) { return start.role == Role::kOther; });
+  return asked && launched &&
+         std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& other) {
+           return other.role == Role::kRank && other.rank != end.rank && failed(other) &&
+                  other.at_ns <= end.at_ns;
+         });
+}
+
+/// The command that started the ranks made nothing of it.
+bool was_hidden(const Run& run) {
+  return std::any_of(run.ends.begin(), run.ends.end(), [](const ProcessEnd& end) {
+    return end.role == Role::kOther && !end.our_signal && end.exit_status == 0;
+  });
+}
+
 std::vector<Failure> failures_of(const Run& run) {
   std::vector<Failure> failures;
   const auto add = [&](Failure failure) {
@@ -109,20 +143,25 @@ std::vector<Failure> failures_of(const Run& run) {
     add(std::move(failure));
   }
   for (const ProcessEnd& end : run.ends) {
-    if (end.role != Role::kRank || !end.rank || end.our_signal)
+    if (end.role != Role::kRank || !end.rank || !failed(end) || was_replaced(run, end))
       continue;
+    for (const Raised& raised : run.raised) {  // What it printed, and caught, says nothing.
+      if (raised.rank == end.rank && raised.pid == end.pid)
+        add({*raised.rank, raised.at_ns, fmt::format("raised: {}", first_line(raised.text)),
+             raised.text, speaks_of_a_peer(raised.text), false,
+             site_of(*raised.rank, raised.raised_at.frames, "raised")});
+    }
     const bool signalled = end.signal.has_value();
-    if (!signalled && end.exit_status.value_or(0) == 0)
-      continue;
     const bool hit = signalled && *end.signal != SIGABRT && *end.signal != SIGPIPE;
-    Failure failure{*end.rank,
-                    end.at_ns,
-                    signalled ? fmt::format("was killed by {}", signal_name(*end.signal))
-                              : fmt::format("exited with status {}", *end.exit_status),
-                    "",
-                    !hit && had_failed_collective(run, *end.rank),
-                    signalled && *end.signal == SIGABRT,
-                    std::nullopt};
+    Failure failure{
+        *end.rank,
+        end.at_ns,
+        signalled ? fmt::format("was killed by {}", signal_name(*end.signal))
+                  : fmt::format("exited with status {}", *end.exit_status),
+        "",
+        (!hit && had_failed_collective(run, *end.rank)) || may_be_the_launchers(run, end),
+        signalled && *end.signal == SIGABRT,
+        std::nullopt};
     add(std::move(failure));
   }
   // Whoever failed for a reason of its own comes before whoever may only have noticed; then by
@@ -182,6 +221,27 @@ std::vector<const ProcessEnd*> early_leavers(const Run& run, const std::vector<G
   return leavers;
 }
 
+/// What a program says of its arguments, which are the same on all ranks: status 2, before any rank
+/// had a group. A launcher may have ended the others before they came to say it too.
+bool refused_its_arguments(const Run& run, const Failure& first) {
+  const bool usage = std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
+    return end.rank == first.rank && !end.our_signal && end.exit_status == 2;
+  });
+  return usage && std::all_of(run.processes.begin(), run.processes.end(),
+                              [](const Process& process) { return process.groups.empty(); });
+}
+
+std::string help_with_arguments(const Plan& plan) {
+  const bool old_launcher =
+      std::any_of(plan.command.begin(), plan.command.end(), [](const std::string& word) {
+        return word.find("torch.distributed.launch") != std::string::npos;
+      });
+  return old_launcher ? "torch.distributed.launch passes --local-rank=N: accept that spelling too "
+                        "(parser.add_argument('--local-rank', '--local_rank', type=int)), or start "
+                        "with torchrun and read LOCAL_RANK"
+                      : "see what the program printed about its arguments";
+}
+
 Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
   const Failure& first = failures.front();
   Finding finding;
@@ -193,9 +253,13 @@ Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
       alike.insert(failure.rank);
   }
   const RankSet everyone = ranks_of(run);
+  if (refused_its_arguments(run, first)) {
+    alike = everyone;
+    finding.help = help_with_arguments(run.plan);
+  }
   const bool blamable = !first.after_a_peer && alike.size() < everyone.size() &&
                         journal_is_whole(run) && (whole || failures.size() == 1);
-  if (blamable || (everyone.size() == 1 && journal_is_whole(run))) {
+  if (blamable || (everyone.size() == 1 && finding.help.empty() && journal_is_whole(run))) {
     finding.culprits = alike;
     finding.confidence = Confidence::kCertain;
   }
@@ -215,6 +279,10 @@ Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
         finding.evidence.push_back(
             fmt::format("rank {} {} after it", failure.rank.value, failure.what));
     }
+  }
+  if (was_hidden(run)) {
+    finding.also.emplace_back("LS108");
+    finding.evidence.emplace_back("the command that started the ranks ended with status 0");
   }
   if (first.after_a_peer)
     finding.evidence.emplace_back(

@@ -108,7 +108,7 @@ std::uint64_t site_key(const Process& process, std::uint32_t site) {
 bool is_user_frame(const Frame& frame) {
   return !is_library(frame.module) && !is_library_source(frame.module) &&
          !is_library_source(frame.file) && !is_library_function(frame.function) &&
-         !is_python_library(frame.module);
+         !is_python_library(frame.module) && !is_python_library(frame.file);
 }
 
 const Frame* user_frame(const std::vector<Frame>& frames) {
@@ -116,7 +116,7 @@ const Frame* user_frame(const std::vector<Frame>& frames) {
   for (const Frame& frame : frames) {
     if (frame.line <= 0 || !is_user_frame(frame))
       continue;
-    if (!is_installed_package(frame.module))
+    if (!is_installed_package(frame.module) && !is_installed_package(frame.file))
       return &frame;
     if (of_package == nullptr)
       of_package = &frame;

@@ -6,6 +6,8 @@
 #include <array>
 #include <string_view>
 
+#include "checkers/sites.h"
+
 namespace lockstep::checkers {
 namespace {
 
@@ -84,14 +86,12 @@ const StackSample* last_stack(const Run& run, const Process& process, std::int32
   return last;
 }
 
-/// Of a Python function, or of the interpreter that runs one.
+/// Of a Python source, or of the interpreter that runs one.
 bool is_python(const Frame& frame) {
-  const std::string_view file(frame.file);
   const std::string_view object =
       std::string_view(frame.module).substr(frame.module.rfind('/') + 1);
-  return (file.size() > 3 && file.substr(file.size() - 3) == ".py") ||
-         has(frame.function, "_PyEval") || object.substr(0, 6) == "python" ||
-         object.substr(0, 9) == "libpython";
+  return frame.is_python() || has(frame.file, ".py") || has(frame.function, "_PyEval") ||
+         object.substr(0, 6) == "python" || object.substr(0, 9) == "libpython";
 }
 
 bool runs_python(const Run& run, const Process& process) {
@@ -185,6 +185,22 @@ bool idle_in_conversation(const Run& run, Rank rank, std::uint64_t cutoff_ns) {
   return last != nullptr && last->message != "bye" && last->message != "fault";
 }
 
+/// Inside a send or receive that was called by its blocking name: it waits as long as the group
+/// does. What waits for an isend may have a limit of its own, which does not show.
+bool waits_for_message(const Process& process, const Collective& call, const StackSample* stack) {
+  if (stack == nullptr || !history::is_point_to_point(call.op) || call.site >= process.sites.size())
+    return false;
+  const std::vector<Frame>& frames = process.sites[call.site].frames;
+  const auto issuer = std::find_if(frames.begin(), frames.end(),
+                                   [](const Frame& frame) { return frame.is_python(); });
+  if (issuer == frames.end() || !has(issuer->module, "/torch/distributed/") ||
+      (issuer->function != "send" && issuer->function != "recv"))
+    return false;
+  return std::any_of(stack->frames.begin(), stack->frames.end(), [](const Frame& frame) {
+    return has(frame.function, "SendWork::wait") || has(frame.function, "RecvWork::wait");
+  });
+}
+
 /// The wait of one sleeping issuer; none if it is in no wait that is known.
 std::optional<Wait> wait_of(const Run& run, const ProcessState& state, std::int32_t tid,
                             std::uint64_t since_ns, std::uint64_t cutoff_ns) {
@@ -198,6 +214,8 @@ std::optional<Wait> wait_of(const Run& run, const ProcessState& state, std::int3
   const bool open =
       last != nullptr && std::find(state.open.begin(), state.open.end(), last) != state.open.end();
   const bool inside = open && (!last->returned_ns || *last->returned_ns > cutoff_ns);
+  if (open && waits_for_message(process, *last, stack))
+    return Wait{tid, {last}, false};
   if (inside || (stack != nullptr && in_collective_wait(*stack))) {
     if (open && (inside || !last->async)) {
       if (last->timeout_ms >= 0)
@@ -215,6 +233,24 @@ std::optional<Wait> wait_of(const Run& run, const ProcessState& state, std::int3
 }
 
 }  // namespace
+
+std::optional<SiteRef> whereabouts(const ProcessState& state, std::uint64_t cutoff_ns,
+                                   const std::string& role) {
+  const bool idle = std::any_of(state.waits.begin(), state.waits.end(),
+                                [](const Wait& wait) { return wait.next_request; });
+  if (state.main_stack != nullptr && !idle) {
+    if (auto site = site_of(state.rank, state.main_stack->frames, role))
+      return site;
+  }
+  const auto& calls = state.process->collectives;
+  for (auto call = calls.rbegin(); call != calls.rend(); ++call) {
+    if (call->issued_ns > cutoff_ns)
+      continue;
+    if (auto site = site_of(*state.process, *call, role))
+      return site;
+  }
+  return std::nullopt;
+}
 
 bool has_open_request(const Run& run, Rank rank, std::uint64_t cutoff_ns) {
   return std::any_of(run.requests.begin(), run.requests.end(), [&](const Request& request) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,10 @@ struct ProcessState {
 std::vector<const Collective*> open_calls(const Process& process, std::uint64_t cutoff_ns);
 
 ProcessState state_of(const Run& run, const Process& process, std::uint64_t cutoff_ns);
+
+/// Where a rank is, or else where it was when it last issued something.
+std::optional<SiteRef> whereabouts(const ProcessState& state, std::uint64_t cutoff_ns,
+                                   const std::string& role);
 
 /// Requests to this rank that have no answer yet.
 bool has_open_request(const Run& run, Rank rank, std::uint64_t cutoff_ns);

@@ -44,6 +44,7 @@ void sweep(Run& run) {
   sweep(run.stacks);
   sweep(run.requests);
   sweep(run.observations);
+  sweep(run.raised);
   sweep(run.marks);
   std::erase_if(run.processes, [](const Process& process) { return process.file == "deleted"; });
   for (Process& process : run.processes)
@@ -76,6 +77,7 @@ std::vector<Deletion> deletions_of(const Run& run) {
   add_records(all, &Run::stacks, run, "stack");
   add_records(all, &Run::requests, run, "request");
   add_records(all, &Run::observations, run, "observation");
+  add_records(all, &Run::raised, run, "exception");
   add_records(all, &Run::marks, run, "mark");
   return all;
 }
@@ -105,6 +107,7 @@ std::vector<Deletion> journal_suffixes(const Run& run) {
                      std::erase_if(copy.stacks, later);
                      std::erase_if(copy.requests, later);
                      std::erase_if(copy.observations, later);
+                     std::erase_if(copy.raised, later);
                      std::erase_if(copy.marks, later);
                      for (Request& request : copy.requests) {
                        if (request.answered_ns.value_or(0) >= from) {

@@ -367,6 +367,21 @@ void ends_with_signal(Run& run, Rank rank, std::int32_t signal, std::uint64_t at
   }
 }
 
+void add_failed_attempt(Run& run) {
+  const std::uint64_t at_ns = kStart / 3;
+  for (const Rank rank : RankSet::all(run.plan.world_size)) {
+    ProcessEnd end;
+    end.at_ns = at_ns;
+    end.role = Role::kRank;
+    end.rank = rank;
+    end.pid = 500 + rank.value;
+    end.exit_status = 1;
+    run.ends.push_back(end);
+    run.starts.push_back({0, kStart / 5, Role::kRank, rank, 500 + rank.value});
+    run.starts.push_back({0, at_ns + kMs, Role::kRank, rank, 1000 + rank.value});
+  }
+}
+
 Request& ask(Run& run, Rank rank, const std::string& message, std::uint64_t at_ns,
              std::optional<std::uint64_t> answered_ns) {
   Request request;

@@ -80,6 +80,9 @@ Process& process_of(Run& run, Rank rank);
 void ends_with_status(Run& run, Rank rank, std::int32_t status, std::uint64_t at_ns);
 void ends_with_signal(Run& run, Rank rank, std::int32_t signal, std::uint64_t at_ns);
 
+/// A launcher started the ranks twice: the first attempt, before everything, ended with status 1.
+void add_failed_attempt(Run& run);
+
 // --- Conversations and values
 // ------------------------------------------------------------------------------------
 

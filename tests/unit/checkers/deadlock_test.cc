@@ -147,6 +147,31 @@ TEST(Deadlock, SendAgainstSendIsACycle) {
   EXPECT_EQ(proven(run).code, "LS302");
 }
 
+TEST(Deadlock, ABlockingSendOfPythonWaitsAsLongAsItsGroup) {
+  const auto sending = [](const char* function) {
+    lockstep::Run run = make_run({{send("dp", 1, 8)}, {send("dp", 0, 8)}});
+    for (Process& process : run.processes) {
+      process.sites.push_back(
+          {{Frame{
+                "/py/site-packages/torch/distributed/distributed_c10d.py", 7, "", 9, function, {}},
+            Frame{"/app/t.py", 3, "t.py", 12, "exchange", {}}}});
+      process.collectives[0].site = 1;
+    }
+    hang(run);
+    for (StackSample& stack : run.stacks)
+      stack = stack_of(run, *stack.rank,
+                       {"pthread_cond_timedwait", "c10d::ProcessGroupGloo::SendWork::wait"});
+    return run;
+  };
+  const Verdict verdict = checkers::Deadlock().check(sending("send"));
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].code, "LS302");
+  EXPECT_TRUE(verdict.findings[0].culprits.empty());
+  EXPECT_EQ(verdict.findings[0].sites.front().line, 12);
+  // What waits for it may have been given a limit.
+  EXPECT_TRUE(checkers::Deadlock().check(sending("isend")).findings.empty());
+}
+
 TEST(Deadlock, AReceiveThatNobodySendsTo) {
   lockstep::Run run = make_run({{recv("dp", 1, 8)}, {}});
   in_conversation(run, {Rank{1}});

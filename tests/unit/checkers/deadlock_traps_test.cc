@@ -159,6 +159,26 @@ TEST_F(Trap, APythonThreadThatMayIssueForTheFirstTime) {  // A checkpoint thread
   EXPECT_TRUE(certain_deadlock(run_).has_value());
 }
 
+TEST_F(Trap, APythonThreadThatIsOnlySeenFromOutside) {  // Native frames: of the interpreter.
+  for (StateSample& sample : run_.states) {
+    if (sample.rank == Rank{1})
+      sample.threads.push_back({2001, 'S', "do_epoll_wait", 3, kMs});
+  }
+  StackSample native = stack_of(run_, Rank{1}, {"epoll_wait", "_PyEval_EvalFrameDefault"});
+  native.tid = 2001;
+  run_.stacks.push_back(native);
+  expect_no_proof();
+}
+
+TEST_F(Trap, InAPythonProgramAThreadWithoutAStackMayBeItsOwn) {
+  process_of(run_, Rank{1}).sites.push_back({{Frame{"/app/train.py", 1, "", 7, "main", {}}}});
+  for (StateSample& sample : run_.states) {
+    if (sample.rank == Rank{1})
+      sample.threads.push_back({2001, 'S', "do_epoll_wait", 3, kMs});
+  }
+  expect_no_proof();
+}
+
 TEST_F(Trap, AnotherThreadThatSleepsForAWhileOrComputes) {
   for (StateSample& sample : run_.states) {
     if (sample.rank == Rank{1})

@@ -123,12 +123,33 @@ lockstep::Run out_of_a_loop(bool exits) {
   return run;
 }
 
+lockstep::Run left_out_a_gradient() {
+  const Row two = times(2, {all_reduce("dp", 8)});
+  const Row more{all_reduce("dp", 8).failed()};
+  lockstep::Run run = make_run({two + more, two, two + more});
+  run.raised.push_back({0,
+                        stall_ns(run),
+                        Rank{1},
+                        1001,
+                        "Expected to have finished reduction in the prior iteration",
+                        {}});
+  for (const Rank rank : RankSet::all(3))
+    ends_with_status(run, rank, 1, stall_ns(run) + (rank == Rank{1} ? 1 : 5) * kMs);
+  return run;
+}
+
 std::vector<Shape> shapes() {
   const Row two = times(2, kStep);
   const Call pending = all_reduce("dp", 8).at("t.cc", 2).pending();
   return {
       {"healthy", "", healthy},
       {"stalled and resolved", "", stalled_and_resolved},
+      {"started again", "",
+       [] {
+         lockstep::Run run = make_run(std::vector<Row>(2, times(4, kStep)));
+         add_failed_attempt(run);
+         return run;
+       }},
       {"two mistakes", "LS202", two_mistakes},
       {"two deaths", "LS101", two_deaths},
       {"wrong values", "LS401", wrong_values},
@@ -166,6 +187,7 @@ std::vector<Shape> shapes() {
          hang(run);
          return run;
        }},
+      {"left out a gradient", "LS208", left_out_a_gradient},
       {"left the loop and waits", "LS305", [] { return out_of_a_loop(false); }},
       {"left the loop and exited", "LS305", [] { return out_of_a_loop(true); }},
       {"ran out of batches", "LS305",

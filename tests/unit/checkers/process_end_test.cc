@@ -182,5 +182,81 @@ TEST(HistoryComplete, StatesWhatIsMissing) {
   EXPECT_EQ(reason([](lockstep::Run& run) { run.processes[1].dropped = 5; }), "LS902");
 }
 
+// ---- Programs of the user's own launcher.
+
+lockstep::Run launched(const std::vector<Row>& rows, std::int32_t status) {
+  lockstep::Run run = make_run(rows);
+  run.starts.push_back({0, kStart / 8, Role::kOther, std::nullopt, 900});
+  ProcessEnd end;
+  end.at_ns = stall_ns(run) + 9000 * kMs;
+  end.role = Role::kOther;
+  end.pid = 900;
+  end.exit_status = status;
+  run.ends.push_back(end);
+  return run;
+}
+
+const Row kSome = times(2, {all_reduce("dp", 8)});
+
+TEST(ProcessEnd, TheExceptionThatWasPrintedIsNamedWithItsLine) {
+  lockstep::Run run = make_run({kSome, kSome});
+  const std::uint64_t at_ns = stall_ns(run);
+  Raised raised{.at_ns = at_ns, .rank = Rank{1}, .pid = 1001, .text = "ValueError: bad batch"};
+  raised.raised_at.frames = {{"", 0, "t.py", 9, "load", {}}};
+  run.raised.push_back(raised);
+  EXPECT_TRUE(check(run).findings.empty()) << "caught: it ended well";
+  ends_with_status(run, Rank{1}, 1, at_ns + kMs);
+  const Verdict verdict = check(run);
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].headline, "rank 1 raised: ValueError: bad batch at t.py:9");
+  EXPECT_EQ(verdict.findings[0].culprits, RankSet{Rank{1}});
+  EXPECT_EQ(verdict.findings[0].sites.front().line, 9);
+}
+
+TEST(ProcessEnd, WhatTheLauncherEndedIsAConsequence) {
+  lockstep::Run run = launched({kSome, kSome + Row{all_reduce("dp", 8).failed()}, kSome}, 1);
+  ends_with_status(run, Rank{1}, 1, stall_ns(run) + 2 * kMs);  // It lost rank 0, which left early.
+  ends_with_signal(run, Rank{2}, 15, stall_ns(run) + 3 * kMs);
+  EXPECT_EQ(check(run).findings.front().culprits, RankSet{Rank{0}});
+  ends_with_status(run, Rank{0}, 1, stall_ns(run) + 2 * kMs);
+  EXPECT_EQ(check(run).findings.front().culprits, RankSet{Rank{0}});
+  // Without a launcher nobody of the job sends signals.
+  lockstep::Run alone = make_run({kSome, kSome, kSome});
+  ends_with_status(alone, Rank{1}, 1, stall_ns(alone) + 2 * kMs);
+  ends_with_signal(alone, Rank{2}, 15, stall_ns(alone) + kMs);
+  EXPECT_EQ(check(alone).findings.front().culprits, RankSet{Rank{2}});
+}
+
+TEST(ProcessEnd, AnAttemptThatWasRepeatedIsOver) {
+  lockstep::Run run = launched({kSome, kSome}, 0);
+  add_failed_attempt(run);
+  EXPECT_TRUE(check(run).findings.empty());
+}
+
+TEST(ProcessEnd, AFailureHiddenByTheLauncherIsSaidToBe) {
+  for (const std::int32_t status : {0, 1}) {
+    lockstep::Run run = launched({kSome, kSome}, status);
+    ends_with_status(run, Rank{1}, 3, stall_ns(run));
+    const Verdict verdict = check(run);
+    ASSERT_EQ(verdict.findings.size(), 1U);
+    EXPECT_EQ(verdict.findings[0].code, "LS101");
+    EXPECT_EQ(verdict.findings[0].also.size(), status == 0 ? 1U : 0U);
+  }
+}
+
+TEST(ProcessEnd, WhatAProgramSaysOfItsArgumentsIsNoRanksFault) {
+  lockstep::Run run = launched({{}, {}}, 1);
+  run.plan.command = {"python", "-m", "torch.distributed.launch", "t.py"};
+  ends_with_status(run, Rank{0}, 2, kStart);
+  ends_with_signal(run, Rank{1}, 15, kStart + kMs);  // Before it came so far.
+  const Finding finding = check(run).findings.front();
+  EXPECT_EQ(finding.code, "LS101");
+  EXPECT_TRUE(finding.culprits.empty());
+  EXPECT_EQ(finding.affected, RankSet::all(2));
+  EXPECT_NE(finding.help.find("--local-rank"), std::string::npos);
+  run.plan.command = {"torchrun", "t.py"};
+  EXPECT_EQ(check(run).findings.front().help.find("--local-rank"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace lockstep::testing

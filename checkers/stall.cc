@@ -1,0 +1,211 @@
+#include "checkers/stall.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "checkers/attribution.h"
+#include "checkers/sites.h"
+
+namespace lockstep::checkers {
+namespace {
+
+constexpr std::uint64_t kStillNs = 200'000'000;  // Asleep throughout two samples this far apart.
+
+bool has(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+/// By where a thread sleeps in the kernel. A futex is not there: it may be any wait of the process.
+std::string_view by_wait_channel(std::string_view wchan) {
+  constexpr std::array kWaits{
+      std::pair{std::string_view{"nanosleep"}, std::string_view{"sleeps"}},
+      std::pair{std::string_view{"pipe_"}, std::string_view{"reads from or writes to a pipe"}},
+      std::pair{std::string_view{"poll"}, std::string_view{"waits for a pipe, socket or file"}},
+      std::pair{std::string_view{"select"}, std::string_view{"waits for a pipe, socket or file"}},
+      std::pair{std::string_view{"do_wait"}, std::string_view{"waits for a child to end"}},
+      std::pair{std::string_view{"flock"}, std::string_view{"waits for a locked file"}},
+      std::pair{std::string_view{"lock_inode"}, std::string_view{"waits for a locked file"}},
+      std::pair{std::string_view{"tty_read"}, std::string_view{"waits for input from a terminal"}}};
+  for (const auto& [part, words] : kWaits) {
+    if (has(wchan, part) && !has(wchan, "futex"))
+      return words;
+  }
+  return "";
+}
+
+/// It waits for other ranks, in the store or in the transport: nothing of its own.
+bool waits_for_others(const StackSample* stack) {
+  return stack != nullptr &&
+         std::any_of(stack->frames.begin(), stack->frames.end(), [](const Frame& frame) {
+           return has(frame.function, "c10d::") || has(frame.function, "gloo::");
+         });
+}
+
+const ThreadState* main_thread_in(const StateSample& sample) {
+  for (const ThreadState& thread : sample.threads) {
+    if (thread.tid == sample.pid)
+      return &thread;
+  }
+  return nullptr;
+}
+
+/// By what its Python code is in.
+std::string_view by_frames(const StackSample* stack) {
+  const bool in_loader =
+      stack != nullptr &&
+      std::any_of(stack->frames.begin(), stack->frames.end(), [](const Frame& frame) {
+        return has(frame.file, "/torch/utils/data/dataloader.py");
+      });
+  return in_loader ? "waits for a data loader worker" : "";
+}
+
+class StalledCall {
+ public:
+  StalledCall(const Run& run, const Situation& situation, const ProcessState& waiter,
+              const Collective& call)
+      : run_(run),
+        situation_(situation),
+        waiter_(waiter),
+        call_(call),
+        group_(*situation.group_of(waiter, call)),
+        owed_(situation.owing(waiter, call)) {
+    for (const Member& member : group_.members) {
+      if (!owed_.absent.contains(member.rank))
+        waiting_.insert(member.rank);
+    }
+  }
+
+  [[nodiscard]] bool is_one() const { return owed_.incompatible.empty(); }
+
+  [[nodiscard]] Finding finding() const {
+    Finding finding;
+    finding.code = owed_.absent.empty() ? "LS307" : "LS301";
+    finding.group = group_.label();
+    finding.op = std::string(history::name_of(call_.op));
+    finding.seq = call_.seq;
+    finding.at_ns = call_.issued_ns;
+    finding.confidence = Confidence::kLikely;
+    finding.affected = waiting_;
+    finding.headline =
+        owed_.absent.empty()
+            ? fmt::format("all ranks of {} were inside {} and it did not finish", group_.label(),
+                          group_.label(call_))
+            : fmt::format("{} had not entered {} when the run was ended; {} waited in it",
+                          words(owed_.absent), group_.label(call_), words(waiting_));
+    const bool blamable = !owed_.absent.empty() && known_before(group_, call_.seq);
+    finding.culprits = blame_minority(group_, {waiting_, owed_.absent}, blamable).culprits;
+    if (blamable)
+      name_what_it_is_stalled_on(finding);
+    add_evidence(finding);
+    if (auto site = site_of(*waiter_.process, call_, "peer"))
+      finding.sites.push_back(*site);
+    return finding;
+  }
+
+ private:
+  [[nodiscard]] std::string stalled(Rank rank) const {
+    const ProcessState* state = situation_.state(rank);
+    return state == nullptr ? "" : stalled_on(run_, *state, situation_.cutoff_ns());
+  }
+
+  /// Every absent rank is held by something of its own: that they are is a fact.
+  void name_what_it_is_stalled_on(Finding& finding) const {
+    for (const Rank rank : owed_.absent) {
+      if (stalled(rank).empty())
+        return;
+    }
+    finding.code = "LS303";
+    finding.also.emplace_back("LS301");
+    finding.culprits = owed_.absent;
+    finding.headline = fmt::format(
+        "{} {}, and had not entered {} when the run was ended; {} waited", words(owed_.absent),
+        stalled(*owed_.absent.begin()), group_.label(call_), words(waiting_));
+  }
+
+  void add_evidence(Finding& finding) const {
+    for (const Rank rank : owed_.absent) {
+      const ProcessState* absent = situation_.state(rank);
+      if (absent == nullptr)
+        continue;
+      std::string what = stalled(rank);
+      if (what.empty())
+        what = absent->not_closed.empty() ? "waits for something else" : absent->not_closed;
+      const auto site = whereabouts(*absent, situation_.cutoff_ns(),
+                                    finding.culprits.contains(rank) ? "culprit" : "peer");
+      finding.evidence.push_back(fmt::format("rank {}: {}{}", rank.value, what, at_site(site)));
+      if (site)
+        finding.sites.push_back(*site);
+    }
+  }
+
+  const Run& run_;
+  const Situation& situation_;
+  const ProcessState& waiter_;
+  const Collective& call_;
+  const GroupView& group_;
+  StuckWait owed_;
+  RankSet waiting_{};
+};
+
+}  // namespace
+
+std::string stalled_on(const Run& run, const ProcessState& state, std::uint64_t cutoff_ns) {
+  const StateSample* last = nullptr;
+  const auto is_before = [&](const StateSample& sample, std::uint64_t ns) {
+    return sample.pid == state.process->pid && sample.at_ns <= ns;
+  };
+  for (const StateSample& sample : run.states) {
+    if (is_before(sample, cutoff_ns) && (last == nullptr || sample.at_ns >= last->at_ns))
+      last = &sample;
+  }
+  const ThreadState* now = last == nullptr ? nullptr : main_thread_in(*last);
+  if (now == nullptr || waits_for_others(state.main_stack))
+    return "";
+  const bool for_a_while =
+      last->at_ns > kStillNs &&
+      std::any_of(run.states.begin(), run.states.end(), [&](const StateSample& sample) {
+        const ThreadState* then = main_thread_in(sample);
+        return is_before(sample, last->at_ns - kStillNs) && then != nullptr &&
+               then->context_switches == now->context_switches;
+      });
+  if (!for_a_while)
+    return "";
+  switch (now->state) {
+    case 'T':
+      return "is stopped by a signal";
+    case 't':
+      return "is held by a debugger";
+    case 'D':
+      return "waits for a disk or device";
+    case 'S':
+      if (const std::string_view named = by_frames(state.main_stack); !named.empty())
+        return std::string(named);
+      return std::string(by_wait_channel(now->wchan));
+    default:
+      return "";
+  }
+}
+
+std::optional<Finding> stall(const Run& run, const Situation& situation) {
+  std::optional<Finding> found;
+  for (const ProcessState& state : situation.states()) {
+    for (const Collective* call : state.open) {
+      const GroupView* group = situation.group_of(state, *call);
+      const bool waited_for = state.main_stack != nullptr && in_collective_wait(*state.main_stack);
+      if ((call->async && !waited_for) || call->completion_unseen || group == nullptr ||
+          !group->fully_seen() || history::is_point_to_point(call->op) ||
+          (found && found->at_ns <= call->issued_ns))
+        continue;
+      const StalledCall stalled(run, situation, state, *call);
+      if (stalled.is_one())
+        found = stalled.finding();
+    }
+  }
+  return found;
+}
+
+}  // namespace lockstep::checkers

@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+"""Every program of fixtures/programs once, at world size 2: code, culprits and line as its table says.
+
+    test_programs.py [--world W] [--keep DIR] [PART OF A NAME ...]
+"""
+
+import argparse
+import pathlib
+import sys
+import time
+
+import judged
+from judged import table
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--world", type=int, default=2)
+    parser.add_argument("--keep", type=pathlib.Path, help="where run directories of wrong judgements go")
+    parser.add_argument("--verbose", action="store_true", help="print what lockstep says")
+    parser.add_argument("parts", nargs="*")
+    options = parser.parse_args()
+    rows = [row for row in table.ROWS if options.world in row.worlds
+            and all(part in row.name for part in options.parts)]
+    results = []
+    for row in rows:
+        begun = time.monotonic()
+        kept = options.keep / row.name.replace(" ", "_").replace("/", "_") if options.keep else None
+        result = judged.run(row, options.world, kept)
+        results.append(result)
+        print(f"{'ok' if result.is_right else 'WRONG':5} {row.name}  {time.monotonic() - begun:.1f} s  {result.problems()}",
+              flush=True)
+        if options.verbose:
+            print(result.said, flush=True)
+    print(f"{sum(r.is_right for r in results)} of {len(results)} right; "
+          f"false alarms {sum(bool(r.false_alarm) for r in results)}, "
+          f"wrong culprits {sum(bool(r.wrong_culprit) for r in results)}")
+    return 0 if results and all(r.is_right for r in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

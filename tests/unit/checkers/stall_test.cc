@@ -1,0 +1,112 @@
+// Goal: a rank that others waited for when the run was ended is said to be stalled on what the
+// kernel says it sleeps on (LS303), and nobody is named where that is not known.
+#include "checkers/stall.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "checkers/deadlock.h"
+#include "tests/support/typed_run.h"
+
+namespace lockstep::testing {
+namespace {
+
+/// Rank 1 does not come to the third call, and the user loses patience.
+lockstep::Run stalled(const std::function<void(ThreadState&)>& change, const Call& waits) {
+  const Row before = times(2, {all_reduce("dp", 8).at("t.py", 5)});
+  lockstep::Run run = make_run({before + Row{waits.at("t.py", 5)}, before});
+  hang(run);
+  run.acted.push_back({0, stall_ns(run) + 350 * kMs, "interrupted", std::nullopt, 0, "SIGINT"});
+  for (StateSample& sample : run.states) {
+    if (sample.rank == Rank{1})
+      change(thread_of(sample, 1001));
+  }
+  return run;
+}
+
+lockstep::Run stalled(const std::function<void(ThreadState&)>& change) {
+  return stalled(change, all_reduce("dp", 8).pending());
+}
+
+Finding said_of(const lockstep::Run& run) {
+  const Verdict verdict = checkers::Deadlock().check(run);
+  EXPECT_EQ(verdict.findings.size(), 1U);
+  return verdict.findings.empty() ? Finding{} : verdict.findings.front();
+}
+
+TEST(Stall, WhatTheAbsentRankSleepsOnIsNamed) {
+  const auto in = [](const char* wchan) {
+    return stalled([=](ThreadState& thread) { thread.wchan = wchan; });
+  };
+  const Finding sleeping = said_of(in("hrtimer_nanosleep"));
+  EXPECT_EQ(sleeping.code, "LS303");
+  EXPECT_EQ(sleeping.also, std::vector<std::string>{"LS301"});
+  EXPECT_EQ(sleeping.culprits, RankSet{Rank{1}});
+  EXPECT_EQ(sleeping.confidence, Confidence::kLikely);
+  EXPECT_EQ(
+      sleeping.headline,
+      "rank 1 sleeps, and had not entered all_reduce dp#2 when the run was ended; rank 0 waited");
+  EXPECT_EQ(said_of(in("do_sys_poll")).code, "LS303");
+  EXPECT_EQ(said_of(in("anon_pipe_read")).code, "LS303");
+  EXPECT_EQ(said_of(stalled([](ThreadState& thread) {
+              thread.state = 'T';
+            })).headline.rfind("rank 1 is stopped by a signal", 0),
+            0U);
+}
+
+TEST(Stall, ARankThatWaitsForItsDataLoaderSaysSoAtTheUsersLine) {
+  lockstep::Run run = stalled([](ThreadState& thread) { thread.wchan = "do_sys_poll"; });
+  StackSample stack = stack_of(run, Rank{1}, {"poll"});
+  stack.frames.push_back({"", 0, "/usr/lib/python3.11/selectors.py", 415, "select", {}});
+  stack.frames.push_back(
+      {"", 0, "/py/site-packages/torch/utils/data/dataloader.py", 1131, "_try_get_data", {}});
+  stack.frames.push_back({"", 0, "t.py", 48, "main", {}});
+  run.stacks.push_back(stack);
+  const Finding finding = said_of(run);
+  EXPECT_EQ(finding.headline.rfind("rank 1 waits for a data loader worker, and", 0), 0U);
+  EXPECT_EQ(finding.sites.front().role, "culprit");
+  EXPECT_EQ(finding.sites.front().line, 48);
+}
+
+TEST(Stall, TheBackwardOfDdpIsAWaitToo) {
+  lockstep::Run run = stalled([](ThreadState& thread) { thread.state = 'T'; },
+                              all_reduce("dp", 8).async().pending());
+  EXPECT_EQ(said_of(run).code, "LS303");
+  run.stacks.clear();
+  EXPECT_TRUE(checkers::Deadlock().check(run).findings.empty()) << "nobody is seen to wait for it";
+}
+
+TEST(Stall, WithoutANameNobodyIsBlamedOnTwoRanks) {
+  const Finding somewhere = said_of(stalled([](ThreadState&) {}));  // In some futex.
+  EXPECT_EQ(somewhere.code, "LS301");
+  EXPECT_TRUE(somewhere.culprits.empty());
+  const Finding running = said_of(stalled([](ThreadState& thread) { thread.state = 'R'; }));
+  EXPECT_EQ(running.code, "LS301");
+  EXPECT_TRUE(running.culprits.empty());
+}
+
+TEST(Stall, AShortSleepIsNone) {
+  std::uint64_t switches = 0;
+  const Finding polling = said_of(stalled([&](ThreadState& thread) {
+    thread.wchan = "hrtimer_nanosleep";
+    thread.context_switches = ++switches;
+  }));
+  EXPECT_EQ(polling.code, "LS301");
+  EXPECT_TRUE(polling.culprits.empty());
+}
+
+TEST(Stall, WhoWaitsForOthersInTheStoreIsNotStalledOnItsOwn) {
+  lockstep::Run run = stalled([](ThreadState& thread) { thread.wchan = "do_sys_poll"; });
+  run.stacks.push_back(stack_of(run, Rank{1}, {"poll", "c10d::TCPStore::wait"}));
+  EXPECT_EQ(said_of(run).code, "LS301");
+}
+
+TEST(Stall, WhatIsNotKnownConvictsNobody) {
+  lockstep::Run run = stalled([](ThreadState& thread) { thread.state = 'T'; });
+  process_of(run, Rank{1}).groups[0].seen_from_creation = false;
+  EXPECT_TRUE(checkers::Deadlock().check(run).findings.empty());
+}
+
+}  // namespace
+}  // namespace lockstep::testing
