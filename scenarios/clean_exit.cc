@@ -8,8 +8,9 @@ namespace {
 constexpr double kLateS = 0.6;   // Of the rank that a victim waits for in a collective,
 constexpr double kAfterS = 0.2;  // and the time into its wait at which it is struck.
 
-Case cell_of(std::int32_t world, std::map<std::string, std::string> options) {
-  Case cell{.scenario = "clean-exit", .implementation = "ddp", .world_size = world};
+Case cell_of(const std::string& implementation, std::int32_t world,
+             std::map<std::string, std::string> options) {
+  Case cell{.scenario = "clean-exit", .implementation = implementation, .world_size = world};
   cell.options = std::move(options);
   cell.required_checks = {"process-end"};
   if (cell.option("fault").empty()) {
@@ -48,7 +49,7 @@ std::string_view CleanExit::question() const {
 std::vector<Case> CleanExit::cells() const {
   std::vector<Case> cells;
   for (const std::int32_t world : {2, 3, 5})
-    cells.push_back(cell_of(world, {}));
+    cells.push_back(cell_of("ddp", world, {}));
   struct Fault {
     const char *kind{}, *at{};
   };
@@ -58,10 +59,20 @@ std::vector<Case> CleanExit::cells() const {
                                {"exit", "teardown"}};
   std::int32_t victim = 0;
   for (const Fault& fault : kFaults) {
-    cells.push_back(cell_of(
-        3, {{"fault", fault.kind}, {"at", fault.at}, {"rank", std::to_string(victim++ % 3)}}));
+    cells.push_back(
+        cell_of("ddp", 3,
+                {{"fault", fault.kind}, {"at", fault.at}, {"rank", std::to_string(victim++ % 3)}}));
   }
+  // Its reducer has hooks of its own to leave with.
+  cells.push_back(cell_of("bucketed_ddp", 3, {}));
+  for (const char* at : {"backward", "collective"})
+    cells.push_back(cell_of("bucketed_ddp", 3, {{"fault", "kill"}, {"at", at}, {"rank", "1"}}));
   return cells;
+}
+
+std::vector<std::pair<std::string, std::string>> CleanExit::not_applicable() const {
+  const char* const why = "its replicas are threads of one process: no other rank needs it";
+  return {{"dp", why}, {"balanced_dp", why}};
 }
 
 Result<void> CleanExit::converse(Conversation& talk, const Case& cell) const {

@@ -51,7 +51,7 @@ std::vector<Case> GradientPenalty::cells() const {
   const std::pair<std::int32_t, const char*> sizes[] = {
       {2, "wgan_gp"}, {3, "wgan_lp"}, {5, "dragan"}};
   std::vector<Case> cells;
-  for (const char* implementation : {"dp", "balanced_dp", "ddp"}) {
+  for (const char* implementation : {"dp", "balanced_dp", "ddp", "bucketed_ddp"}) {
     for (const auto& [size, penalty] : sizes) {
       cells.push_back(cell_of(implementation, size, penalty, {{"model", "critic"}}));
       cells.push_back(cell_of(implementation, size, penalty, {{"model", "critic_bn"}}));

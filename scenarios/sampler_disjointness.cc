@@ -77,14 +77,6 @@ Result<std::string> write_dataset(Conversation& talk, std::size_t number, const 
   return path.string();
 }
 
-void remember_contract(Conversation& talk, const Json& fields) {
-  const Json contract = fields.value("contract", Json::object());
-  for (const auto& [name, value] : contract.items()) {
-    if (value.is_string())
-      talk.plan().contract[name] = value.get<std::string>();
-  }
-}
-
 Result<void> run_epoch(Conversation& talk, const std::string& dataset, std::size_t number,
                        std::int64_t epoch) {
   const Case& cell = talk.cell();
@@ -100,7 +92,7 @@ Result<void> run_epoch(Conversation& talk, const std::string& dataset, std::size
   });
   if (!answers)
     return answers.error();
-  remember_contract(talk, answers->front().fields);
+  remember_contract(talk, answers->front());
   for (const Rank rank : RankSet::all(cell.world_size)) {
     if (auto seen = talk.observe(
             out(rank), {.rank = rank, .step = epoch, .phase = fmt::format("dataset/{}", number)});
@@ -166,6 +158,11 @@ std::vector<Case> SamplerDisjointness::cells() const {
   cells.push_back(cell_of("distributed_bucket", 3, {{"shuffle", "off"}}));
   cells.push_back(cell_of("distributed_bucket", 3, {{"drop_outside", "on"}}));
   return cells;
+}
+
+std::vector<std::pair<std::string, std::string>> SamplerDisjointness::not_applicable() const {
+  const char* const why = "it is given its samples, and draws none";
+  return {{"ddp", why}, {"bucketed_ddp", why}, {"dp", why}, {"balanced_dp", why}};
 }
 
 Result<void> SamplerDisjointness::converse(Conversation& talk, const Case& cell) const {

@@ -144,6 +144,14 @@ Json wrap_options(const Case& cell) {
   return options;
 }
 
+void remember_contract(Conversation& talk, const protocol::Answer& answer) {
+  const Json contract = answer.fields.value("contract", Json::object());
+  for (const auto& [name, value] : contract.items()) {
+    if (value.is_string())
+      talk.plan().contract[name] = value.get<std::string>();
+  }
+}
+
 Result<Training> begin(Conversation& talk, const std::string& model,
                        const std::function<Result<void>()>& introduced) {
   const Case& cell = talk.cell();
@@ -198,12 +206,8 @@ Result<Training> begin(Conversation& talk, const std::string& model,
   });
   if (!wrapped)
     return wrapped.error();
-  const Json contract = wrapped->front().fields.value("contract", Json::object());
-  for (const auto& [name, value] : contract.items()) {
-    if (value.is_string())
-      training.contract[name] = value.get<std::string>();
-  }
-  talk.plan().contract = training.contract;
+  remember_contract(talk, wrapped->front());
+  training.contract = talk.plan().contract;
   if (auto seen = observe_state(talk, training, everyone, 0, "initial", {"params", "buffers"});
       !seen)
     return seen.error();

@@ -51,6 +51,9 @@ struct StepPlan {
   std::vector<std::vector<double>> x{};  ///< By rank: instead of drawn values.
 };
 
+/// What a host's answer declares becomes part of the plan: it is what the case is judged by.
+void remember_contract(Conversation& talk, const protocol::Answer& answer);
+
 /// The cell's options as a message carries them: booleans and integers as what they are.
 protocol::Json wrap_options(const Case& cell);
 

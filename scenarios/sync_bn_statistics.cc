@@ -38,10 +38,10 @@ StepPlan step_of(const Case& cell, std::int64_t step) {
 
 bool keeps_running_values(const Case& cell) { return cell.option("model") != "bn_stateless"; }
 
-Case cell_of(std::int32_t world, const std::string& dtype,
+Case cell_of(const std::string& implementation, std::int32_t world, const std::string& dtype,
              std::map<std::string, std::string> options) {
   Case cell{.scenario = "sync-bn-statistics",
-            .implementation = "ddp",
+            .implementation = implementation,
             .world_size = world,
             .dtype = dtype};
   cell.options = std::move(options);
@@ -97,7 +97,7 @@ std::vector<Case> SyncBnStatistics::cells() const {
   std::vector<Case> cells;
   const auto add = [&](std::int32_t world, const std::string& dtype,
                        const std::map<std::string, std::string>& options) {
-    cells.push_back(cell_of(world, dtype, options));
+    cells.push_back(cell_of("ddp", world, dtype, options));
   };
   for (const std::int32_t world : {2, 3, 5}) {
     for (const char* model : {"bn_rows", "bn_sequence", "conv_bn", "bn_cumulative"})
@@ -115,7 +115,15 @@ std::vector<Case> SyncBnStatistics::cells() const {
   for (const char* ratio : {"10", "1000"})
     add(3, "float32", {{"model", "bn_sequence"}, {"ratio", ratio}});
   add(3, "bfloat16", {{"model", "bn_sequence"}});
+  for (const std::int32_t world : {2, 3, 5})
+    cells.push_back(cell_of("bucketed_ddp", world, "float64", {{"model", "conv_bn"}}));
   return cells;
+}
+
+std::vector<std::pair<std::string, std::string>> SyncBnStatistics::not_applicable() const {
+  const char* const why =
+      "what the layers of its replicas give is not seen; gradient-penalty judges their SyncBN";
+  return {{"dp", why}, {"balanced_dp", why}};
 }
 
 Result<void> SyncBnStatistics::converse(Conversation& talk, const Case& cell) const {

@@ -127,6 +127,11 @@ std::vector<Case> UnevenBatches::cells() const {
   return cells;
 }
 
+std::vector<std::pair<std::string, std::string>> UnevenBatches::not_applicable() const {
+  const char* const why = "one process reads every batch: no other rank can run out";
+  return {{"dp", why}, {"balanced_dp", why}};
+}
+
 Result<void> UnevenBatches::converse(Conversation& talk, const Case& cell) const {
   const Counts counts = counts_of(cell);
   talk.plan().batches = counts;
