@@ -53,6 +53,8 @@ std::string unescape(std::string_view name) {
   return part;
 }
 
+constexpr const char* kUnseen = ".unseen";
+
 /// Observed tensors of a run; keeps a few files open, since one holds many tensors.
 class Tensors {
  public:
@@ -84,17 +86,29 @@ class Tensors {
   std::map<std::string, TensorFile> open_;
 };
 
+/// `<pid>.unseen`: the shim says in a line why the tap did not go into this process.
+std::string why_unseen(const fs::path& path) {
+  constexpr std::uint64_t kBytesMax = 1 << 14;
+  const auto text = read_whole(path.string(), kBytesMax);
+  return fmt::format("process {} was not seen inside: {}", path.stem().string(),
+                     text ? text->substr(0, text->find('\n')) : text.error().what);
+}
+
 void read_processes(const std::string& directory, Run& run) {
   // Names sort the same wherever the files lie, so that a report does not depend on it.
   std::map<std::string, std::string> files;
   for (const std::string& place : {directory + "/history", directory + "/history/" + kLiveLink}) {
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(place, ignored)) {
-      if (entry.path().extension() == ".lsh")
+      if (entry.path().extension() == ".lsh" || entry.path().extension() == kUnseen)
         files.emplace(entry.path().filename().string(), entry.path().string());
     }
   }
   for (const auto& [name, path] : files) {
+    if (fs::path(name).extension() == kUnseen) {
+      run.missing.push_back(why_unseen(path));
+      continue;
+    }
     auto source = FileSource::open(path);
     if (!source) {
       run.missing.push_back(source.error().what);

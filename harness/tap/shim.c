@@ -73,7 +73,8 @@ static void enter_if_torch_is_there(void) {
       ; /* The job's environment was replaced: nobody asks for a tap. */
     else if (stat(torch->l_name, &have) != 0 || stat(expected, &need) != 0 ||
              have.st_dev != need.st_dev || have.st_ino != need.st_ino)
-      stay_unseen(history, torch->l_name, "no tap was built for this LibTorch");
+      stay_unseen(history, torch->l_name,
+                  "no tap was built for this LibTorch (lockstep tap build)");
     else {
       void* const loaded = real_dlopen(tap, RTLD_NOW | RTLD_LOCAL);
       if (loaded == NULL)

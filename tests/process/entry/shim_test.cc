@@ -121,7 +121,8 @@ TEST_F(Shim, IntoAnotherLibTorchTheTapDoesNotGo) {
   const ToolResult result = run({(folder_ / "program").string(), library},
                                 {"LOCKSTEP_TORCH=" + (folder_ / "tap.so").string()});
   EXPECT_THAT(result.output, HasSubstr("torch\nloaded\nloaded\nloaded\n"));
-  EXPECT_THAT(reasons(), ElementsAre(library + ": no tap was built for this LibTorch\n"));
+  EXPECT_THAT(reasons(),
+              ElementsAre(library + ": no tap was built for this LibTorch (lockstep tap build)\n"));
 }
 
 TEST_F(Shim, ATapThatCannotBeLoadedSaysWhy) {

@@ -115,6 +115,20 @@ TEST(RunDirectory, LiveFilesLieInTmpfsAndAreFoundThereAfterACrash) {
   EXPECT_EQ(open_run(place / "run")->processes.size(), 1U);
 }
 
+TEST(RunDirectory, AProcessThatWasNotSeenInsideIsMissing) {
+  const TempDir place;
+  auto made = RunDirectory::create({.run_dir = place / "run", .live_bytes = 1 << 20});
+  ASSERT_TRUE(made);
+  ASSERT_TRUE(made->write_plan({}));
+  auto journal = JournalWriter::create(made->journal());
+  ASSERT_TRUE(journal && journal->close());
+  std::ofstream(made->live() + "/4711.unseen") << "/opt/torch/lib/libtorch_cpu.so: no tap\n";
+  ASSERT_TRUE(made->close());
+  EXPECT_THAT(open_run(made->path())->missing,
+              ElementsAre("process 4711 was not seen inside: "
+                          "/opt/torch/lib/libtorch_cpu.so: no tap"));
+}
+
 TEST(RunDirectory, OnlyANewOrEmptyDirectoryIsTaken) {
   const TempDir place;
   EXPECT_TRUE(RunDirectory::create(without_shm(place.path())));  // Empty.
