@@ -31,6 +31,8 @@ bool is_library(std::string_view module) {
                                  std::string_view{"libgomp"},        std::string_view{"linux-vdso"},
                                  std::string_view{"liblockstep_tap"}};
   const std::string_view name = basename_of(module);
+  if (!contains(name, ".so"))  // A user's libtorch_benchmark.py is none.
+    return false;
   for (const std::string_view prefix : kPrefixes) {
     if (name.substr(0, prefix.size()) == prefix)
       return true;
@@ -72,13 +74,12 @@ bool is_library_function(std::string_view function) {
                                  std::string_view{"torch::"},
                                  std::string_view{"std::"},
                                  std::string_view{"__gnu_cxx::"},
-                                 std::string_view{"_start"},
                                  std::string_view{"__libc_start"}};
   for (const std::string_view prefix : kPrefixes) {
     if (function.substr(0, prefix.size()) == prefix)
       return true;
   }
-  return false;
+  return function == "_start";
 }
 
 std::uint64_t hash(std::uint64_t h, std::string_view text) {

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "checkers/sites.h"
+#include "harness/entry/tool.h"
 #include "harness/history/format.h"
 #include "tests/torch/entered.h"
 
@@ -151,6 +152,21 @@ TEST(Entry, TheProgramFindsNothingAroundItChanged) {
   EXPECT_THAT(with.statuses, ElementsAre(5, 5));
   EXPECT_EQ(with.statuses, without.statuses);
   EXPECT_EQ(with.processes.size(), 2U);
+}
+
+TEST(Entry, OfOursTheTapExportsOneFunction) {
+  const Result<entry::Torch> torch = entry::torch_of_program(LOCKSTEP_PYTHON);
+  ASSERT_TRUE(torch) << torch.error().what;
+  const Result<entry::Built> built = entry::build_tap(*torch);
+  ASSERT_TRUE(built) << built.error().what;
+  const std::string names = entry::run_tool({"nm", "-DC", "--defined-only", built->tap}).output;
+  std::vector<std::string> ours;
+  std::istringstream lines(names);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("lockstep") != std::string::npos)
+      ours.push_back(line.substr(line.rfind(' ') + 1));
+  }
+  EXPECT_THAT(ours, ElementsAre("lockstep_tap_group_created"));
 }
 
 }  // namespace
