@@ -16,7 +16,7 @@ const Frame kTorch =
 const Frame kWith = python("/usr/lib/python3.12/contextlib.py", 144, "__exit__");
 const Frame kTrainer =
     python("/opt/venv/lib/python3.12/site-packages/trainer/loop.py", 30, "Loop.advance");
-const Frame kUser = python("/home/u/project/train.py", 167, "train_step");
+const Frame kUser = python("/srv/project/train.py", 167, "train_step");
 const Frame kImport = python("<frozen runpy>", 88, "_run_code");
 
 std::string shown(const std::vector<Frame>& frames) {
@@ -33,10 +33,10 @@ TEST(Sites, TheUsersFrameIsShownAndNotThatOfALibrary) {
 }
 
 TEST(Sites, NamesLikeALibrarysAreTheUsersAllTheSame) {
-  EXPECT_EQ(shown({kTorch, python("/home/u/libtorch_benchmark.py", 3, "main")}), "main");
-  EXPECT_EQ(shown({kTorch, python("/home/u/train.py", 3, "_start_epoch")}), "_start_epoch");
+  EXPECT_EQ(shown({kTorch, python("/srv/project/libtorch_benchmark.py", 3, "main")}), "main");
+  EXPECT_EQ(shown({kTorch, python("/srv/project/train.py", 3, "_start_epoch")}), "_start_epoch");
   EXPECT_FALSE(is_user_frame({.module = "/opt/libtorch/lib/libtorch_cpu.so", .line = 1}));
-  EXPECT_FALSE(is_user_frame({.module = "/home/u/train", .line = 1, .function = "_start"}));
+  EXPECT_FALSE(is_user_frame({.module = "/srv/project/train", .line = 1, .function = "_start"}));
 }
 
 }  // namespace
