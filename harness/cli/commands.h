@@ -35,6 +35,8 @@ struct RunCommand {
   double stall_limit_s{};  ///< 0: none.
   std::vector<std::string> required{};
   bool exit_as_program{};
+  bool keep{};
+  std::vector<std::string> allowed_survivors{};
   ColorChoice color{ColorChoice::kAuto};
 };
 

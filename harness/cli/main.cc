@@ -1,7 +1,9 @@
 // lockstep: command line to command.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
+#include <string_view>
 
 #include "harness/base/version.h"
 #include "harness/cli/commands.h"
@@ -88,13 +90,26 @@ void add_run(CLI::App& app, Parsed& parsed) {
       ->check(CLI::PositiveNumber.description(""));
   run.add_option("--require", command.required, "Status 2 if this check cannot decide (repeatable)")
       ->check(CLI::IsMember(check_names()).description(""));
+  run.add_flag("--keep", command.keep, "Leave what is left after the last rank as it is");
+  run.add_option("--allow-survivor", command.allowed_survivors,
+                 "Leave processes of this name as they are (repeatable)");
   add_choice<bool>(run, "--exit", command.exit_as_program, {{"verdict", false}, {"program", true}});
   add_choice<ColorChoice>(run, "--color", command.color,
                           {{"auto", ColorChoice::kAuto},
                            {"always", ColorChoice::kAlways},
                            {"never", ColorChoice::kNever}});
-  run.add_option("COMMAND", command.command, "The program and its arguments, after --")->required();
-  run.positionals_at_end();
+  run.footer("The program and its arguments follow --: lockstep run -n 2 -- python train.py");
+}
+
+// What follows "--" is the user's, word for word: CLI11 would take "[1,2]" for a list.
+std::vector<std::string> take_command(int& argc, char** argv) {
+  char** const end = argv + argc;
+  char** const dashes =
+      std::find_if(argv, end, [](const char* word) { return word == std::string_view("--"); });
+  if (argc < 2 || argv[1] != std::string_view("run") || dashes == end)
+    return {};
+  argc = static_cast<int>(dashes - argv);
+  return {dashes + 1, end};
 }
 
 }  // namespace
@@ -107,6 +122,7 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", std::string("lockstep ") + kVersion);
   app.require_subcommand(1);
   Parsed parsed;
+  parsed.job.command = take_command(argc, argv);
   add_suite(app, parsed);
   add_run(app, parsed);
   CLI::App& check =
@@ -129,7 +145,7 @@ int run(int argc, char** argv) {
     std::cerr << "lockstep: " << error.what() << "\n  help: lockstep --help\n";
     return status_of(ExitCode::kUsage);
   }
-  if (!parsed.job.command.empty())
+  if (app.got_subcommand("run"))
     return run_run_command(parsed.job);
   if (check.parsed())
     return run_check_command(parsed.run, parsed.check_output);

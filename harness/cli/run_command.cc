@@ -1,7 +1,6 @@
 // `lockstep run`: from a command line to a report, and what is said meanwhile. All of it goes to
 // stderr; stdout is the program's.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,7 +31,9 @@ using Clock = std::chrono::steady_clock;
 using Kind = launch::RunEvent::Kind;
 
 constexpr std::chrono::seconds kFirstNoticeAfter{10};
-constexpr std::chrono::milliseconds kGraceOfInterrupt{3'000};
+// Of a job that stands still for hours: each look is kept.
+constexpr std::chrono::minutes kProbeAtLeastEvery{5};
+constexpr std::chrono::seconds kStartMayTake{60};  // Imports, downloads: nothing is recorded yet.
 
 void say(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stderr);
@@ -126,6 +127,9 @@ class Session {
       return hang_told_ ? std::nullopt : checkers::certain_deadlock(live);
     };
     options.learn_quiet = true;
+    options.sample_pause_max = kProbeAtLeastEvery;
+    options.keep = command_.keep;
+    options.allowed_survivors = command_.allowed_survivors;
     options.all_threads = true;
     entry::Entry entry = entry::prepare(command_.command, directory_.live(),
                                         [this](const std::string& what) { notice("NOTE", what); });
@@ -205,11 +209,12 @@ class Session {
 
   void tell_stall(const launch::RunJob& job, const history::Follower& follower) {
     notice_after_ *= 2;
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(stalled_for(job)).count();
+    const auto stalled = std::chrono::duration_cast<std::chrono::seconds>(stalled_for(job));
     const bool any = std::any_of(follower.run().processes.begin(), follower.run().processes.end(),
                                  [](const Process& process) { return !process.groups.empty(); });
-    if (any)
-      tell_activity("STALLED", fmt::format("no rank has moved for {} s", seconds), follower);
+    if (any || stalled >= kStartMayTake)
+      tell_activity("STALLED", fmt::format("no rank has moved for {} s", stalled.count()),
+                    follower);
   }
 
   void tell_activity(std::string_view word, const std::string& what,
@@ -220,6 +225,9 @@ class Session {
   }
 
   void tell_leftovers(const launch::EndReport& report) {
+    for (const os::ProcessStat& process : report.spared)
+      notice("KEPT",
+             fmt::format("process {} ({}) was left as it is", process.id.pid, process.name));
     for (const os::EndedProcess& process : report.leftovers) {
       const std::string what =
           fmt::format("process {} ({}) was left behind and {}", process.id.pid, process.name,
@@ -278,6 +286,9 @@ int supervise(launch::Supervisor& supervisor, const RunCommand& command) {
 }  // namespace
 
 int run_run_command(const RunCommand& command) {
+  if (command.command.empty())
+    return report_error({Error::Kind::kUsage, "run needs a command after --",
+                         "lockstep run -n 2 -- python train.py"});
   ExitCode code{};
   if (const auto error = not_startable(command.command.front(), code)) {
     report_error(*error);

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <utility>
@@ -85,6 +86,26 @@ std::string CleanupPage::run_directory() const {
       return slots_[i].path;
   }
   return "";
+}
+
+Result<void> CleanupPage::add_spared(const os::ProcessId& process) {
+  Result<Handle> noted =
+      add(Kind::kSpare, std::to_string(process.pid), std::to_string(process.start_ticks));
+  if (!noted)
+    return noted.error();
+  noted->page_.reset();  // Not settled with its handle.
+  return {};
+}
+
+std::vector<os::ProcessId> CleanupPage::spared() const {
+  std::vector<os::ProcessId> spared;
+  for (std::size_t i = 0; i < kSlots; ++i) {
+    const Slot& slot = slots_[i];
+    if (slot.kind.load(std::memory_order_acquire) == static_cast<std::uint32_t>(Kind::kSpare))
+      spared.push_back({static_cast<std::int32_t>(std::strtol(slot.path, nullptr, 10)),
+                        std::strtoull(slot.destination, nullptr, 10)});
+  }
+  return spared;
 }
 
 std::vector<std::string> CleanupPage::settle_all() {

@@ -9,12 +9,13 @@
 #include <vector>
 
 #include "harness/base/error.h"
+#include "harness/os/proc.h"
 
 namespace lockstep::launch {
 
 class CleanupPage : public std::enable_shared_from_this<CleanupPage> {
  public:
-  enum class Kind : std::uint32_t { kFree = 0, kRemove, kRescue, kRun };
+  enum class Kind : std::uint32_t { kFree = 0, kRemove, kRescue, kRun, kSpare };
 
   static Result<std::shared_ptr<CleanupPage>> create();
   ~CleanupPage();
@@ -43,6 +44,10 @@ class CleanupPage : public std::enable_shared_from_this<CleanupPage> {
 
   /// The path of a kRun entry, or empty.
   [[nodiscard]] std::string run_directory() const;
+
+  /// Notes a process that may outlive the job, for good. Errors: kEnvironment, all entries taken.
+  Result<void> add_spared(const os::ProcessId& process);
+  [[nodiscard]] std::vector<os::ProcessId> spared() const;
 
   /// Settles every entry; by the guard, after the supervisor's death. Returns what could not be
   /// done.

@@ -138,7 +138,7 @@ int run_guarded(const std::function<int(Supervisor&)>& body) {
   watch(*supervisor, signal_fd.get());
   const auto report = os::reap(supervisor->pidfd(), Clock::now() + std::chrono::seconds(1));
   const std::string marker = std::string(kJobMarker) + "=" + job_id;
-  end_job({.ancestor = had_children ? 0 : guard, .marker = marker});
+  end_job({.ancestor = had_children ? 0 : guard, .marker = marker, .spared = (*cleanup)->spared()});
   const std::string run_directory = (*cleanup)->run_directory();
   for (const std::string& problem : (*cleanup)->settle_all())
     complain(problem);

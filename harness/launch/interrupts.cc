@@ -23,9 +23,8 @@ std::atomic<int> event_descriptor{-1};
 std::atomic<pid_t> guard_pid{0};
 std::atomic<int> count{0};
 std::atomic<int> first{0};
-// When a signal last came directly [0] and forwarded [1], by signal number; 0: never, or already
-// matched.
-std::array<std::array<std::atomic<std::int64_t>, 2>, 32> last_ms{};
+// When a signal last came, by its number; 0: never.
+std::array<std::atomic<std::int64_t>, 32> last_ms{};
 
 std::int64_t now_ms() {
   timespec now{};
@@ -33,18 +32,13 @@ std::int64_t now_ms() {
   return std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
 }
 
-// A signal to the whole process group reaches us directly and through the guard: one wish, not two.
+// A signal to the whole process group reaches us directly and through the guard, and timeout(1)
+// sends one to the group and one to its child: one wish, not two. A key that is pressed twice is
+// meant twice.
 bool is_twin(int signal, const siginfo_t& info) {
-  const std::size_t forwarded = info.si_code == SI_QUEUE && info.si_pid == guard_pid ? 1 : 0;
-  auto& times = last_ms[static_cast<std::size_t>(signal)];
   const std::int64_t now = now_ms();
-  std::atomic<std::int64_t>& other = times[1 - forwarded];
-  if (info.si_code != SI_KERNEL && other != 0 && now - other < kTwinWindow_ms) {
-    other = 0;
-    return true;
-  }
-  times[forwarded] = now;
-  return false;
+  const std::int64_t before = last_ms[static_cast<std::size_t>(signal)].exchange(now);
+  return info.si_code != SI_KERNEL && before != 0 && now - before < kTwinWindow_ms;
 }
 
 void on_interrupt(int signal, siginfo_t* info, void*) {
@@ -71,8 +65,12 @@ void take_interrupts(int event_fd, pid_t guard) {
   ::sigemptyset(&action.sa_mask);
   for (const int signal : kSignals)
     ::sigaddset(&action.sa_mask, signal);
-  for (const int signal : kSignals)
-    LS_CHECK(::sigaction(signal, &action, nullptr) == 0);
+  for (const int signal : kSignals) {
+    struct sigaction before {};
+    LS_CHECK(::sigaction(signal, nullptr, &before) == 0);
+    if (before.sa_handler != SIG_IGN)  // As under nohup, for us and for what we start.
+      LS_CHECK(::sigaction(signal, &action, nullptr) == 0);
+  }
 }
 
 void forget_guard() { guard_pid = 0; }

@@ -45,7 +45,8 @@ void take_end(JobProcess& process, history::JournalWriter* journal);
 struct EndReport {
   std::vector<os::EndedProcess> leftovers{};  ///< None of the job's own processes, but what they
                                               ///< left behind; all ended unless `!gone`.
-  [[nodiscard]] bool clean() const;           ///< Nothing of the job lives.
+  std::vector<os::ProcessStat> spared{};      ///< Left as they are, because they may be.
+  [[nodiscard]] bool clean() const;           ///< Nothing else of the job lives.
 };
 
 /// Ends the processes of a job and everything that belongs to it.

@@ -2,11 +2,14 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <climits>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 
 #include "harness/base/check.h"
@@ -18,6 +21,34 @@ namespace {
 
 constexpr std::size_t kPendingMax = std::size_t{1} << 20;
 constexpr std::size_t kTailMax = std::size_t{64} << 10;
+
+bool open_pipe(UniqueFd& reading, UniqueFd& writing) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
+    return false;
+  reading = UniqueFd(ends[0]);
+  writing = UniqueFd(ends[1]);
+  return true;
+}
+
+// A terminal of the size of `like`, which leaves every byte as it is: ours will do what it does.
+bool open_terminal(int like, UniqueFd& reading, UniqueFd& writing) {
+  reading = UniqueFd(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+  std::array<char, 64> name{};
+  if (!reading || ::grantpt(reading.get()) != 0 || ::unlockpt(reading.get()) != 0 ||
+      ::ptsname_r(reading.get(), name.data(), name.size()) != 0)
+    return false;
+  writing = UniqueFd(::open(name.data(), O_RDWR | O_NOCTTY | O_CLOEXEC));
+  termios settings{};
+  if (!writing || ::tcgetattr(writing.get(), &settings) != 0)
+    return false;
+  settings.c_oflag &= ~static_cast<tcflag_t>(OPOST);
+  settings.c_lflag &= ~static_cast<tcflag_t>(ECHO);
+  winsize size{};
+  if (::ioctl(like, TIOCGWINSZ, &size) == 0)
+    ::ioctl(writing.get(), TIOCSWINSZ, &size);
+  return ::tcsetattr(writing.get(), TCSANOW, &settings) == 0;
+}
 
 }  // namespace
 
@@ -36,12 +67,10 @@ Result<UniqueFd> Output::add(const std::string& log, int to) {
   Result<LogFile> file = LogFile::create(log, log_bytes_max_);
   if (!file)
     return file.error();
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
+  UniqueFd reading, writing;
+  if (!(::isatty(to) == 1 ? open_terminal(to, reading, writing) : open_pipe(reading, writing)))
     return Error{Error::Kind::kEnvironment,
                  fmt::format("cannot make a pipe: {}", std::strerror(errno)), ""};
-  UniqueFd reading(ends[0]);
-  UniqueFd writing(ends[1]);
   LS_CHECK(::fcntl(reading.get(), F_SETFL, O_NONBLOCK) == 0);
   const std::size_t outlet = to == STDERR_FILENO ? 1 : 0;
   streams_.push_back({.pipe = std::move(reading), .log = std::move(*file), .outlet = outlet});

@@ -19,7 +19,8 @@ class Output {
  public:
   explicit Output(std::uint64_t log_bytes_max);
 
-  /// A pipe to `log` and to our descriptor `to` (1 or 2). Returns its writing end. Errors: kIo,
+  /// A pipe to `log` and to our descriptor `to` (1 or 2); a terminal, if that is one. Returns its
+  /// writing end. Errors: kIo,
   /// kEnvironment.
   Result<UniqueFd> add(const std::string& log, int to);
 

@@ -17,7 +17,8 @@ constexpr milliseconds kFirstPause{250};
 // From letting the threads go after their stacks were copied until they sleep again, with room to
 // spare.
 constexpr milliseconds kSettle{20};
-constexpr milliseconds kStackLimit{500};  // for the stacks of one process
+constexpr milliseconds kStackLimit{500};     // for the stacks of one process
+constexpr milliseconds kStacksLimit{1'500};  // and of all
 constexpr milliseconds kWatchEveryMax{500};
 constexpr milliseconds kQuietMax{3'000};
 constexpr std::size_t kThreadsMax = 64;
@@ -140,8 +141,9 @@ void Prober::went_on(const Stillness& before, Clock::time_point now) {
 }
 
 void Prober::sample_stacks(const std::vector<Watched>& processes) {
+  const Clock::time_point all_until = Clock::now() + kStacksLimit;
   for (const Watched& watched : processes) {
-    const Clock::time_point deadline = Clock::now() + kStackLimit;
+    const Clock::time_point deadline = std::min(all_until, Clock::now() + kStackLimit);
     const std::int32_t pid = watched.id.pid;
     python_threads_.clear();
     if (options_.all_threads) {
@@ -166,6 +168,8 @@ void Prober::sample_stack(const Watched& watched, std::int32_t tid, Clock::time_
   if (!frames) {
     if (!std::exchange(refusal_noted_, true))
       record(Note{.at_ns = now_ns(), .text = frames.error().what});
+    if (options_.all_threads)
+      scan_stack(watched, tid);
     return;
   }
   StackSample sample{.at_ns = now_ns(), .rank = watched.rank, .pid = watched.id.pid, .tid = tid};

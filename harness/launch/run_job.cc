@@ -9,7 +9,7 @@
 #include <csignal>
 #include <deque>
 #include <filesystem>
-#include <set>
+#include <map>
 #include <thread>
 
 #include "harness/base/clock.h"
@@ -28,6 +28,8 @@ using Clock = std::chrono::steady_clock;
 constexpr milliseconds kLookEvery{250};
 constexpr milliseconds kLeftoverSlice{20};
 constexpr milliseconds kLeftoversMayTake{10'000};
+constexpr int kLooksMax = 20;  // between fork and exec the environment is still its parent's
+constexpr std::size_t kProcessNameMax = 15;  // what the kernel keeps of it
 
 std::optional<std::int32_t> number_in_environment(std::int32_t pid, std::string_view name) {
   const std::optional<std::string> text = os::environment_value(pid, name);
@@ -59,6 +61,7 @@ class RunJob::Impl {
   RunEvent wait(Clock::time_point deadline);
   EndReport end(const std::string& reason);
   EndReport clear();
+  void spare(std::vector<os::ProcessStat>& spared);
   void sample() { prober_.look(watched()); }
   [[nodiscard]] std::vector<const JobProcess*> processes() const;
   [[nodiscard]] std::int32_t world_size() const { return std::max(options_.ranks, world_size_); }
@@ -96,7 +99,7 @@ class RunJob::Impl {
   Prober prober_;
   Output output_;
   std::deque<Tracked> processes_{};  // Stable addresses.
-  std::set<os::ProcessId> looked_at_{};
+  std::map<os::ProcessId, int> looks_{};
   std::int32_t world_size_{};
   Clock::time_point next_look_{};
   int interrupts_told_{};
@@ -178,6 +181,11 @@ std::optional<RunEvent> RunJob::Impl::next_event(Clock::time_point deadline) {
     if (count > interrupts_told_ || (guard_death && !guard_death_told_)) {
       interrupts_told_ = count;
       guard_death_told_ = guard_death;
+      // A key of the terminal reaches the command as well: how it ends from now on is our doing.
+      for (Tracked& process : processes_) {
+        if (process.lives())
+          process.signalled = OurSignal{SIGINT, why};
+      }
       return RunEvent{RunEvent::Kind::kInterrupted, why};
     }
   }
@@ -241,7 +249,7 @@ void RunJob::Impl::tell_last_words(const Tracked& process) {
 // Orphans that we inherited are reaped; who is a rank is told by a history with a default group, or
 // by the environment.
 bool RunJob::Impl::look_for_ranks() {
-  next_look_ = Clock::now() + kLookEvery;
+  const Clock::time_point begun = Clock::now();
   bool found = false;
   for (const os::ProcessStat& process : os::descendants_of(::getpid(), os::read_processes())) {
     const bool tracked = std::any_of(processes_.begin(), processes_.end(), [&](const Tracked& t) {
@@ -249,7 +257,7 @@ bool RunJob::Impl::look_for_ranks() {
     });
     if (process.zombie() && process.parent == ::getpid() && !tracked)
       os::reap_pid_if_ended(process.id.pid);
-    if (options_.ranks > 0 || process.zombie() || !looked_at_.insert(process.id).second)
+    if (options_.ranks > 0 || process.zombie() || ++looks_[process.id] > kLooksMax)
       continue;
     if (const std::optional<Rank> rank = told_rank(process)) {
       found |= rank_found(process.id, *rank);
@@ -257,14 +265,14 @@ bool RunJob::Impl::look_for_ranks() {
           std::max(world_size_, number_in_environment(process.id.pid, "WORLD_SIZE").value_or(0));
     }
   }
-  if (options_.follower == nullptr)
-    return found;
   for (const Process& process : options_.follower->run().processes) {
     if (!process.rank || process.world_size < 2 || process.groups.empty())
       continue;
     found |= rank_found({process.pid, process.start_ticks}, *process.rank);
     world_size_ = std::max(world_size_, process.world_size);
   }
+  // Where there are many processes, looking at them takes its time.
+  next_look_ = Clock::now() + std::max<Clock::duration>(kLookEvery, 50 * (Clock::now() - begun));
   options_.follower->set_world_size(world_size());
   return found;
 }
@@ -320,17 +328,34 @@ EndReport RunJob::Impl::end(const std::string& reason) {
   return report;
 }
 
+void RunJob::Impl::spare(std::vector<os::ProcessStat>& spared) {
+  const std::vector<std::string>& allowed = options_.allowed_survivors;
+  for (os::ProcessStat& process : os::members_of(supervisor_.family())) {
+    const bool named = std::any_of(allowed.begin(), allowed.end(), [&](const std::string& name) {
+      return name.substr(0, kProcessNameMax) == process.name;
+    });
+    if (process.zombie() || !(options_.keep || named))
+      continue;
+    if (!supervisor_.let_live(process.id))
+      continue;
+    spared.push_back(std::move(process));
+  }
+}
+
 EndReport RunJob::Impl::clear() {
   ended_ = true;
+  std::vector<os::ProcessStat> spared;
   const Clock::time_point deadline = Clock::now() + kLeftoversMayTake;
   while (Clock::now() < deadline && supervisor_.interrupted().empty()) {
     look_for_ranks();
+    spare(spared);  // Its name may only be there after its exec.
     if (os::members_of(supervisor_.family()).empty())
       break;
     std::this_thread::sleep_for(kLeftoverSlice);
     output_.pump();
   }
   EndReport report = JobEnding(supervisor_, options_.journal, all()).kill("the job is over");
+  report.spared = std::move(spared);
   output_.pump();
   return report;
 }

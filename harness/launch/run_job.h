@@ -25,7 +25,9 @@ struct RunJobOptions : ProbeOptions {
   std::map<std::string, std::string> environment{};  ///< Added to ours.
   std::string logs_directory{};                      ///< <rank>.out and <rank>.err of our ranks.
   std::uint64_t log_bytes_max{std::uint64_t{256} << 20};  ///< Per file.
-  std::chrono::milliseconds grace{5'000};                 ///< Between TERM and KILL.
+  std::chrono::milliseconds grace{3'000};                 ///< Between TERM and KILL.
+  bool keep{};  ///< What is left after the last rank is left as it is; else only what is ...
+  std::vector<std::string> allowed_survivors{};  ///< ... called one of these.
 };
 
 /// What wait() came back with.

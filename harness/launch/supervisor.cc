@@ -73,6 +73,11 @@ void Supervisor::keep(const os::ProcessHandle& process) { kept_.push_back(proces
 
 void Supervisor::release(const os::ProcessHandle& process) { std::erase(kept_, process.id()); }
 
+Result<void> Supervisor::let_live(const os::ProcessId& process) {
+  kept_.push_back(process);
+  return cleanup_->add_spared(process);
+}
+
 os::Family Supervisor::family() const {
   return {
       .ancestor = ::getpid(), .marker = std::string(kJobMarker) + "=" + job_id_, .spared = kept_};

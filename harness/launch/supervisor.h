@@ -59,6 +59,8 @@ class Supervisor {
   /// Processes that may live from case to case (warm parents); not leftovers of a case.
   void keep(const os::ProcessHandle& process);
   void release(const os::ProcessHandle& process);
+  /// This one may outlive the job, and us.
+  Result<void> let_live(const os::ProcessId& process);
 
   /// Everything of this job except kept processes and their like: what os::end_everything() asks
   /// for.

@@ -53,6 +53,11 @@ class AnyProgram(RunTest):
         self.assertEqual(done.status, 0, done.err)
         self.assertEqual(sorted(done.lines), ["0 0 2 2 127.0.0.1 port", "1 1 2 2 127.0.0.1 port"])
 
+    def test_words_of_the_command_are_left_alone(self) -> None:
+        words = ["[1,2]", "", "--n", "-n", "--", "a b", "[]"]
+        done = self.lockstep("run", "--", "printf", "<%s>", *words)
+        self.assertEqual(done.out, "".join(f"<{word}>" for word in words), done.err)
+
     def test_output_is_passed_on_and_kept(self) -> None:
         talk = "printf 'out\\0%s' $RANK; printf 'err %s' $RANK >&2"
         done = self.lockstep("run", "-n", "1", "--run-dir", "run", "--", "sh", "-c", talk)
@@ -118,7 +123,7 @@ class AnyProgram(RunTest):
             self.assertFalse((self.directory / ".lockstep").exists())
 
     def test_usage(self) -> None:
-        self.assert_refused(self.lockstep("run"), "COMMAND")
+        self.assert_refused(self.lockstep("run"), "after --")
         self.assert_refused(self.lockstep("run", "-n", "0", "--", "true"), "1024")
         self.assert_refused(self.lockstep("run", "--require", "nothing", "--", "true"), "deadlock")
         self.assert_refused(self.lockstep("run", "--on-hang", "sleep", "--", "true"), "report")
@@ -137,6 +142,14 @@ class AnyProgram(RunTest):
         self.assertEqual(done.status, 0, done.err)
         self.assertFalse(os.path.exists(f"/proc/{done.out.strip()}"))
         self.assertIn("sleep", done.err)
+
+
+    def test_survivors_that_are_allowed(self) -> None:
+        for option in (["--keep"], ["--allow-survivor", "sleep"]):
+            done = self.lockstep("run", *option, "-n", "1", "--", "sh", "-c", "sleep 30 > /dev/null 2>&1 & echo $!")
+            pid = int(done.out)
+            self.assertEqual((done.status, os.path.exists(f"/proc/{pid}")), (0, True), done.err)
+            os.kill(pid, signal.SIGKILL)
 
 
 class Interrupted(RunTest):
@@ -200,7 +213,7 @@ class WithTorch(RunTest):
     def test_own_launcher(self) -> None:
         self.script("train.py", PRELUDE + "if rank == 1: raise ValueError('bad batch')\ndist.all_reduce(t)\n")
         done = self.lockstep("run", "--run-dir", "run", "--", TORCH_PYTHON, "-m", "torch.distributed.run",
-                             "--nproc-per-node=2", "--master-port=0", "train.py")
+                             "--standalone", "--nproc-per-node=2", "train.py")
         self.assertEqual(done.status, 1, done.err)
         [finding] = self.report()["findings"]
         self.assertEqual((finding["code"], finding["culprits"]), ("LS101", [1]), done.err)

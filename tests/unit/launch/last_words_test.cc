@@ -1,0 +1,69 @@
+// Goal: the exception a process died of, as Python and std::terminate print it; nothing where there
+// is none.
+#include "harness/launch/last_words.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep::launch {
+namespace {
+
+TEST(LastWords, PythonTraceback) {
+  const auto words = last_words(
+      "warning: slow\n"
+      "Traceback (most recent call last):\n"
+      "  File \"/home/me/train.py\", line 12, in <module>\n"
+      "    main()\n"
+      "    ^^^^^^\n"
+      "  File \"/home/me/train.py\", line 7, in main\n"
+      "    raise ValueError(\"bad batch\")\n"
+      "ValueError: bad batch\n");
+  ASSERT_TRUE(words);
+  EXPECT_EQ(words->text, "ValueError: bad batch");
+  ASSERT_EQ(words->raised_at.frames.size(), 2U);
+  EXPECT_EQ(words->raised_at.frames[0].line, 7);
+  EXPECT_EQ(words->raised_at.frames[0].function, "main");
+  EXPECT_EQ(words->raised_at.frames[1].file, "/home/me/train.py");
+}
+
+TEST(LastWords, OfSeveralTheLast) {
+  const auto words = last_words(
+      "Traceback (most recent call last):\n"
+      "  File \"a.py\", line 1, in <module>\n"
+      "KeyError: 'x'\n"
+      "\n"
+      "During handling of the above exception, another exception occurred:\n"
+      "\n"
+      "Traceback (most recent call last):\n"
+      "  File \"a.py\", line 3, in <module>\n"
+      "RuntimeError: gave up\n");
+  ASSERT_TRUE(words);
+  EXPECT_EQ(words->text, "RuntimeError: gave up");
+  EXPECT_EQ(words->raised_at.frames.front().line, 3);
+}
+
+TEST(LastWords, WithTheRankInFront) {
+  const auto words = last_words(
+      "[rank1]: Traceback (most recent call last):\n"
+      "[rank1]:   File \"t.py\", line 5, in step\n"
+      "[rank1]: RuntimeError: oops\n");
+  ASSERT_TRUE(words);
+  EXPECT_EQ(words->text, "RuntimeError: oops");
+  EXPECT_EQ(words->raised_at.frames.front().function, "step");
+}
+
+TEST(LastWords, Terminate) {
+  const auto words = last_words(
+      "terminate called after throwing an instance of 'c10::Error'\n  what():  shapes differ\n");
+  ASSERT_TRUE(words);
+  EXPECT_EQ(words->text, "shapes differ");
+}
+
+TEST(LastWords, NothingOrHalfOfIt) {
+  EXPECT_FALSE(last_words(""));
+  EXPECT_FALSE(last_words("epoch 1\nepoch 2"));
+  EXPECT_FALSE(last_words("Traceback (most recent call last):\n  File \"a.py\", line"));
+  EXPECT_FALSE(last_words("[rank"));
+}
+
+}  // namespace
+}  // namespace lockstep::launch
