@@ -12,6 +12,7 @@
 #include "checkers/deadlock.h"
 #include "checkers/gradient_reference.h"
 #include "checkers/history_complete.h"
+#include "checkers/joining.h"
 #include "checkers/kept_buffers.h"
 #include "checkers/loop_exit.h"
 #include "checkers/loss_weighting.h"
@@ -199,6 +200,7 @@ Verdict checked(const Checker& checker, const Run& run) {
 Checkers all_checkers() {
   Checkers checkers;
   checkers.push_back(std::make_unique<ProcessEndChecker>());
+  checkers.push_back(std::make_unique<Joining>());
   checkers.push_back(std::make_unique<LoopExit>());
   checkers.push_back(std::make_unique<UnreducedGradients>());
   checkers.push_back(std::make_unique<CollectiveOrder>());

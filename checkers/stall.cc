@@ -109,7 +109,9 @@ class StalledCall {
  private:
   [[nodiscard]] std::string stalled(Rank rank) const {
     const ProcessState* state = situation_.state(rank);
-    return state == nullptr ? "" : stalled_on(run_, *state, situation_.cutoff_ns());
+    return state == nullptr
+               ? ""
+               : stalled_on(run_, state->process->pid, state->main_stack, situation_.cutoff_ns());
   }
 
   /// Every absent rank is held by something of its own: that they are is a fact.
@@ -153,17 +155,18 @@ class StalledCall {
 
 }  // namespace
 
-std::string stalled_on(const Run& run, const ProcessState& state, std::uint64_t cutoff_ns) {
+std::string stalled_on(const Run& run, std::int32_t pid, const StackSample* stack,
+                       std::uint64_t cutoff_ns) {
   const StateSample* last = nullptr;
   const auto is_before = [&](const StateSample& sample, std::uint64_t ns) {
-    return sample.pid == state.process->pid && sample.at_ns <= ns;
+    return sample.pid == pid && sample.at_ns <= ns;
   };
   for (const StateSample& sample : run.states) {
     if (is_before(sample, cutoff_ns) && (last == nullptr || sample.at_ns >= last->at_ns))
       last = &sample;
   }
   const ThreadState* now = last == nullptr ? nullptr : main_thread_in(*last);
-  if (now == nullptr || waits_for_others(state.main_stack))
+  if (now == nullptr || waits_for_others(stack))
     return "";
   const bool for_a_while =
       last->at_ns > kStillNs &&
@@ -182,7 +185,7 @@ std::string stalled_on(const Run& run, const ProcessState& state, std::uint64_t 
     case 'D':
       return "waits for a disk or device";
     case 'S':
-      if (const std::string_view named = by_frames(state.main_stack); !named.empty())
+      if (const std::string_view named = by_frames(stack); !named.empty())
         return std::string(named);
       return std::string(by_wait_channel(now->wchan));
     default:

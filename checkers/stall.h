@@ -16,6 +16,8 @@ std::optional<Finding> stall(const Run& run, const Situation& situation);
 
 /// What a process was doing outside of collectives, as far as the kernel tells of its main thread:
 /// "is stopped", "sleeps", "reads from a pipe". Empty if it ran, or waited for other ranks.
-std::string stalled_on(const Run& run, const ProcessState& state, std::uint64_t cutoff_ns);
+/// `stack`: of its main thread, null if it was not seen.
+std::string stalled_on(const Run& run, std::int32_t pid, const StackSample* stack,
+                       std::uint64_t cutoff_ns);
 
 }  // namespace lockstep::checkers

@@ -32,11 +32,14 @@ const Process* process_of(const Run& run, const Watched& watched) {
 }
 
 // Something was issued that did not come back or complete. Operations that never say so keep this
-// true, which costs a look now and then.
+// true, as does a message that is the last thing issued, which costs a look now and then.
 bool has_outstanding(const Process& process) {
-  return std::any_of(process.groups.begin(), process.groups.end(), [](const Group& group) {
-    return group.returned < group.issued || group.completed < group.issued;
-  });
+  const bool message =
+      !process.collectives.empty() && history::is_point_to_point(process.collectives.back().op);
+  return message ||
+         std::any_of(process.groups.begin(), process.groups.end(), [](const Group& group) {
+           return group.returned < group.issued || group.completed < group.issued;
+         });
 }
 
 std::set<std::int32_t> threads_of(std::int32_t pid) {

@@ -1,0 +1,133 @@
+#include "checkers/joining.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "checkers/groups.h"
+#include "checkers/sites.h"
+#include "checkers/stall.h"
+
+namespace lockstep::checkers {
+namespace {
+
+/// Of a rank's main thread, the last before `cutoff_ns`; null if it was not seen.
+const StackSample* main_stack_of(const Run& run, Rank rank, std::uint64_t cutoff_ns) {
+  const StackSample* last = nullptr;
+  for (const StackSample& stack : run.stacks) {
+    if (stack.rank == rank && stack.tid == stack.pid && stack.at_ns <= cutoff_ns &&
+        (last == nullptr || stack.at_ns >= last->at_ns))
+      last = &stack;
+  }
+  return last;
+}
+
+bool is_joining(const StackSample* stack) {
+  return stack != nullptr &&
+         std::any_of(stack->frames.begin(), stack->frames.end(), [](const Frame& frame) {
+           return frame.function == "init_process_group" &&
+                  frame.file.find("/torch/distributed/") != std::string::npos;
+         });
+}
+
+bool a_limit_ended_it(const Run& run) {
+  return std::any_of(run.acted.begin(), run.acted.end(),
+                     [](const Acted& act) { return act.action == "deadline"; });
+}
+
+struct Ranks {
+  RankSet waiting{}, absent{};
+};
+
+/// None of them has a group yet, or both sets are empty.
+Ranks ranks_before_the_first_group(const Run& run, std::uint64_t cutoff_ns) {
+  Ranks ranks;
+  for (const Rank rank : ranks_of(run)) {
+    const Process* process = current_process(run, rank);
+    if (process != nullptr && !process->groups.empty())
+      return {};
+    const bool waits = is_joining(main_stack_of(run, rank, cutoff_ns));
+    (waits ? ranks.waiting : ranks.absent).insert(rank);
+  }
+  return ranks;
+}
+
+std::int32_t pid_of(const Run& run, Rank rank) {
+  std::int32_t pid = 0;
+  for (const ProcessStart& start : run.starts) {
+    if (start.role == Role::kRank && start.rank == rank)
+      pid = start.pid;
+  }
+  return pid;
+}
+
+/// What holds each absent rank: "rank 1 sleeps". Empty if that is not known of one of them.
+std::vector<std::string> what_holds(const Run& run, const RankSet& absent,
+                                    std::uint64_t cutoff_ns) {
+  std::vector<std::string> holds;
+  for (const Rank rank : absent) {
+    const StackSample* stack = main_stack_of(run, rank, cutoff_ns);
+    const std::string what = stalled_on(run, pid_of(run, rank), stack, cutoff_ns);
+    if (what.empty())
+      return {};
+    const auto site = stack == nullptr ? std::nullopt : site_of(rank, stack->frames, "culprit");
+    holds.push_back(fmt::format("rank {} {}{}", rank.value, what, at_site(site)));
+  }
+  return holds;
+}
+
+Finding never_joined(const Run& run, const Ranks& ranks, std::uint64_t cutoff_ns) {
+  Finding finding;
+  finding.code = "LS107";
+  finding.confidence = Confidence::kLikely;
+  finding.at_ns = cutoff_ns;
+  finding.affected = ranks.waiting;
+  const char* wait = ranks.waiting.size() == 1 ? "waits" : "wait";
+  if (ranks.absent.empty()) {
+    finding.headline =
+        fmt::format("{} {} in init_process_group, and all that were started are there",
+                    words(ranks.waiting), wait);
+    finding.cause = "WORLD_SIZE is larger than the number of ranks, or two of them have one RANK";
+  } else {
+    finding.headline = fmt::format("{} never came to init_process_group; {} {} in it",
+                                   words(ranks.absent), words(ranks.waiting), wait);
+    finding.evidence = what_holds(run, ranks.absent, cutoff_ns);
+    if (!finding.evidence.empty())  // Each is held by something of its own: a fact.
+      finding.culprits = ranks.absent;
+    else
+      finding.affected = ranks_of(run);
+  }
+  for (const RankSet& set : {ranks.absent, ranks.waiting}) {
+    if (set.empty())
+      continue;
+    const Rank first = *set.begin();
+    const StackSample* stack = main_stack_of(run, first, cutoff_ns);
+    const char* role = finding.culprits.contains(first) ? "culprit" : "peer";
+    if (auto site = stack == nullptr ? std::nullopt : site_of(first, stack->frames, role))
+      finding.sites.push_back(*site);
+  }
+  return finding;
+}
+
+}  // namespace
+
+Verdict Joining::check(const Run& run) const {
+  Verdict verdict{.name = std::string(name())};
+  const std::uint64_t cutoff_ns = first_act_ns(run);
+  const Ranks ranks = ranks_before_the_first_group(run, cutoff_ns);
+  verdict.examined["waiting"] = ranks.waiting.size();
+  if (!run.plan.scenario.empty() || ranks.waiting.empty()) {
+    verdict.outcome = Outcome::kSkipped;
+    verdict.reason = "no rank was seen to wait in init_process_group";
+  } else if (!journal_is_whole(run)) {
+    verdict.reason = "LS901: the journal of the run is incomplete";
+  } else if (!a_limit_ended_it(run)) {
+    verdict.reason = "ranks were in init_process_group when the run ended";
+  } else {
+    verdict.outcome = Outcome::kFail;
+    verdict.findings.push_back(never_joined(run, ranks, cutoff_ns));
+  }
+  return verdict;
+}
+
+}  // namespace lockstep::checkers

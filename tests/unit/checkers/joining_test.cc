@@ -1,0 +1,80 @@
+// Goal: ranks that wait in init_process_group are told for whom; who that is, is named only where
+// it is known what holds it.
+#include "checkers/joining.h"
+
+#include <gtest/gtest.h>
+
+#include "checkers/judge.h"
+#include "tests/support/typed_run.h"
+
+namespace lockstep::testing {
+namespace {
+
+/// Rank 0 waits in init_process_group, and in the end a limit ends the run. No rank has a group.
+lockstep::Run joining(const char* wchan_of_rank_1) {
+  lockstep::Run run = make_run({{}, {}});
+  hang(run);
+  run.processes.clear();
+  run.acted.push_back({0, stall_ns(run) + 350 * kMs, "deadline", std::nullopt, 0, "--stall-limit"});
+  for (StateSample& sample : run.states) {
+    if (sample.rank == Rank{1})
+      sample.threads.front().wchan = wchan_of_rank_1;
+  }
+  StackSample stack = stack_of(run, Rank{0}, {"poll", "c10d::TCPStore::wait"});
+  stack.frames.push_back({"",
+                          0,
+                          "/py/site-packages/torch/distributed/distributed_c10d.py",
+                          1700,
+                          "init_process_group",
+                          {}});
+  stack.frames.push_back({"", 0, "t.py", 12, "main", {}});
+  run.stacks.push_back(stack);
+  return run;
+}
+
+Verdict checked(const lockstep::Run& run) { return checkers::Joining().check(run); }
+
+TEST(Joining, TheRankThatIsHeldElsewhereIsNamed) {
+  const auto judged = checkers::judge(joining("hrtimer_nanosleep"), checkers::all_checkers());
+  ASSERT_EQ(judged.findings.size(), 1U);
+  const Finding& finding = judged.findings.front();
+  EXPECT_EQ(finding.code, "LS107");
+  EXPECT_EQ(finding.headline, "rank 1 never came to init_process_group; rank 0 waits in it");
+  EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
+  EXPECT_EQ(finding.evidence.front(), "rank 1 sleeps");
+  EXPECT_EQ(finding.sites.front().line, 12);
+}
+
+TEST(Joining, WhoMayBeOnItsWayIsNot) {
+  const Verdict verdict = checked(joining("futex_do_wait"));
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_TRUE(verdict.findings[0].culprits.empty());
+}
+
+TEST(Joining, WhereAllAreThereTheWorldIsTooLarge) {
+  lockstep::Run run = joining("do_poll");
+  StackSample stack = run.stacks.front();
+  stack.rank = Rank{1};
+  stack.pid = stack.tid = 1001;
+  run.stacks.push_back(stack);
+  const Verdict verdict = checked(run);
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_TRUE(verdict.findings[0].culprits.empty());
+  EXPECT_EQ(verdict.findings[0].affected, RankSet::all(2));
+}
+
+TEST(Joining, NothingIsSaidBeforeALimitOrOnceThereIsAGroup) {
+  lockstep::Run run = joining("hrtimer_nanosleep");
+  run.acted.back().action = "interrupted";
+  EXPECT_EQ(checked(run).outcome, Outcome::kUndecided);
+  run = joining("hrtimer_nanosleep");
+  run.journal_complete = false;
+  EXPECT_EQ(checked(run).outcome, Outcome::kUndecided);
+  run = joining("hrtimer_nanosleep");
+  run.processes = make_run({{all_reduce("dp", 8)}, {all_reduce("dp", 8)}}).processes;
+  EXPECT_EQ(checked(run).outcome, Outcome::kSkipped);
+  EXPECT_EQ(checked(make_run({{}, {}})).outcome, Outcome::kSkipped);
+}
+
+}  // namespace
+}  // namespace lockstep::testing
