@@ -191,14 +191,13 @@ bool waits_for_message(const Process& process, const Collective& call, const Sta
   if (stack == nullptr || !history::is_point_to_point(call.op) || call.site >= process.sites.size())
     return false;
   const std::vector<Frame>& frames = process.sites[call.site].frames;
-  const auto issuer = std::find_if(frames.begin(), frames.end(),
-                                   [](const Frame& frame) { return frame.is_python(); });
-  if (issuer == frames.end() || !has(issuer->module, "/torch/distributed/") ||
-      (issuer->function != "send" && issuer->function != "recv"))
-    return false;
-  return std::any_of(stack->frames.begin(), stack->frames.end(), [](const Frame& frame) {
-    return has(frame.function, "SendWork::wait") || has(frame.function, "RecvWork::wait");
+  const bool blocks = std::any_of(frames.begin(), frames.end(), [](const Frame& frame) {
+    return has(frame.module, "/torch/distributed/distributed_c10d.py") &&
+           (frame.function == "send" || frame.function == "recv");
   });
+  return blocks && std::any_of(stack->frames.begin(), stack->frames.end(), [](const Frame& frame) {
+           return has(frame.function, "SendWork::wait") || has(frame.function, "RecvWork::wait");
+         });
 }
 
 /// The wait of one sleeping issuer; none if it is in no wait that is known.

@@ -189,7 +189,11 @@ void Prober::add_python_frames(StackSample& sample) const {
     if (thread.tid != sample.tid)
       continue;
     for (const os::PythonFrame& frame : thread.frames)
-      sample.frames.push_back({.file = frame.file, .line = frame.line, .function = frame.function});
+      sample.frames.push_back({.module = frame.file,
+                               .offset = frame.position,
+                               .file = frame.file,
+                               .line = frame.line,
+                               .function = frame.function});
   }
 }
 

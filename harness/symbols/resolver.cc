@@ -205,7 +205,9 @@ class Resolver::Impl {
     frame.line = position.line;
     if (frame.file.empty())
       frame.file = position.file;
-    if (!position.function.empty())
+    // A name that came with it is kept: of a timed and an untimed wait the debug information of the
+    // C library knows only the function that both are made of.
+    if (frame.function.empty())
       frame.function = position.function;
   }
 

@@ -27,8 +27,9 @@ class Resolver {
   Resolver& operator=(const Resolver&) = delete;
 
   /// Fills what is not known: innermost inlined position. line stays 0 where there is no debug
-  /// information, and function empty where there is no symbol either. Of a Python frame, whose line
-  /// came with it, the file is shortened and the loops around it are looked up in the source.
+  /// information, and function empty where there is no symbol either; one that is known stays. Of a
+  /// Python frame, whose line came with it, the file is shortened and the loops around it are
+  /// looked up in the source.
   void resolve(Frame& frame);
 
   /// All frames of a run: call sites, stack samples, places of exceptions.

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -69,8 +70,9 @@ def run(row: table.Row, world: int, keep: pathlib.Path | None = None) -> Judged:
         if not ended:
             judged.other = f"it had not ended after {DEADLINE_S} s; {judged.other}"
         if keep and not judged.is_right:
+            shutil.rmtree(keep, ignore_errors=True)
             keep.parent.mkdir(parents=True, exist_ok=True)
-            directory.rename(keep)
+            shutil.move(directory, keep)
         return judged
 
 
