@@ -48,6 +48,8 @@ class Judge {
   Verdict verdict() {
     Verdict verdict{.name = "gradient-reference"};
     if (subjects_.empty()) {
+      if (run_.plan.scenario.empty())  // Of a program on its own no value is observed.
+        verdict.outcome = Outcome::kSkipped;
       verdict.reason = "no gradient was observed";
       return verdict;
     }

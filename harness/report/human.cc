@@ -82,6 +82,8 @@ std::string checks_text(const Report& report, const HumanOptions& options) {
   for (const Verdict& check : report.checks)
     name_width = std::max(name_width, check.name.size());
   for (const Verdict& check : report.checks) {
+    if (check.outcome == Outcome::kSkipped)  // It has no question for this program.
+      continue;
     std::set<std::string> codes;
     for (const Finding& finding : check.findings)
       codes.insert(finding.code);
