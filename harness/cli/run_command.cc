@@ -175,7 +175,7 @@ class Session {
         case Kind::kDeadline:
           if (stalled_for(job) >= stall_limit()) {
             job.sample();
-            const std::string why = fmt::format("--stall-limit {} s", command_.stall_limit_s);
+            std::string why = fmt::format("--stall-limit {} s", command_.stall_limit_s);
             tell_activity("STALLED", why, follower);
             record(Acted{.at_ns = now_ns(), .action = "deadline", .reason = why});
             return why;

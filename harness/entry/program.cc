@@ -67,7 +67,7 @@ std::string loader_of(std::ifstream& file, const Elf64_Ehdr& header) {
     std::string loader(part.p_filesz, '\0');
     file.seekg(static_cast<std::streamoff>(part.p_offset));
     file.read(loader.data(), static_cast<std::streamsize>(loader.size()));
-    return loader.c_str();
+    return loader.substr(0, loader.find('\0'));
   }
   return {};
 }
