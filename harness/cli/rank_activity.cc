@@ -29,12 +29,12 @@ bool has_ended(const Run& run, Rank rank) {
 
 std::string activity(const Run& run, Rank rank, std::uint64_t now_ns) {
   if (has_ended(run, rank))
-    return "has ended";
+    return "ended";
   const Process* process = checkers::current_process(run, rank);
   if (process == nullptr)
-    return "has written no history yet";
+    return "no history yet";
   if (process->collectives.empty())
-    return "has not issued a collective yet";
+    return "no collective yet";
   const Collective& last = process->collectives.back();
   const bool known =
       last.group < process->groups.size() && !process->groups[last.group].name.empty();

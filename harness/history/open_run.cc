@@ -207,6 +207,8 @@ std::vector<Frame*> frames_of(Run& run) {
     add(sample.frames);
   for (Request& request : run.requests)
     add(request.raised_at.frames);
+  for (Raised& raised : run.raised)
+    add(raised.raised_at.frames);
   return frames;
 }
 

@@ -49,6 +49,8 @@ std::optional<Frame> frame_of(std::string_view line) {
   frame.file = line.substr(kFile.size(), after_file - kFile.size());
   const std::string_view rest = line.substr(after_file + kLine.size());
   std::from_chars(rest.data(), rest.data() + rest.size(), frame.line);
+  frame.module = frame.file;
+  frame.offset = static_cast<std::uint64_t>(frame.line);  // No more is told of the position.
   if (const std::size_t in = rest.find(kIn); in != std::string_view::npos)
     frame.function = rest.substr(in + kIn.size());
   return frame;

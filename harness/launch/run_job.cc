@@ -134,6 +134,7 @@ Result<void> RunJob::Impl::start_rank(std::int32_t rank, std::uint16_t port) {
   spawned.environment = rank_environment(rank, options_.ranks, port);
   spawned.environment.insert(options_.environment.begin(), options_.environment.end());
   spawned.stdin_fd = rank == 0 ? STDIN_FILENO : -1;
+  spawned.own_group = rank != 0 || ::isatty(STDIN_FILENO) != 1;  // Else it could not read from it.
   spawned.stdout_fd = out->get();
   spawned.stderr_fd = err->get();
   Result<os::ProcessHandle> process = spawn(spawned);

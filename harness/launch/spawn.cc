@@ -47,7 +47,7 @@ struct ChildSetup {
   template <class Launcher>
   process::error_code on_exec_setup(Launcher&, const process::filesystem::path&,
                                     const char* const*) {
-    if (!options.as_we_are)
+    if (options.own_group && !options.as_we_are)
       ::setpgid(0, 0);
     sigset_t none;
     ::sigemptyset(&none);

@@ -18,14 +18,15 @@ struct SpawnOptions {
   int stdout_fd{-1}, stderr_fd{-1};                  ///< -1: ours.
   int control_fd{
       -1};  ///< Appears as descriptor 3 (protocol::kWarmControlFd); every other one is closed.
+  bool own_group{
+      true};  ///< It leads its own process group, so that keys of a terminal do not reach it.
   /// Everything that we were given is passed on as it is, and the process stays in our group: for a
   /// command that is not to notice that it was started by us.
   bool as_we_are{};
 };
 
-/// The child leads its own process group (but for `as_we_are`) and dies with this process (it must
-/// be called from the main thread, which the parent-death signal follows). Errors: kEnvironment,
-/// the program cannot be found or executed.
+/// The child dies with this process (it must be called from the main thread, which the parent-death
+/// signal follows). Errors: kEnvironment, the program cannot be found or executed.
 Result<os::ProcessHandle> spawn(const SpawnOptions& options);
 
 }  // namespace lockstep::launch

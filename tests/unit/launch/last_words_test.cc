@@ -11,10 +11,10 @@ TEST(LastWords, PythonTraceback) {
   const auto words = last_words(
       "warning: slow\n"
       "Traceback (most recent call last):\n"
-      "  File \"/home/me/train.py\", line 12, in <module>\n"
+      "  File \"/data/train.py\", line 12, in <module>\n"
       "    main()\n"
       "    ^^^^^^\n"
-      "  File \"/home/me/train.py\", line 7, in main\n"
+      "  File \"/data/train.py\", line 7, in main\n"
       "    raise ValueError(\"bad batch\")\n"
       "ValueError: bad batch\n");
   ASSERT_TRUE(words);
@@ -22,7 +22,7 @@ TEST(LastWords, PythonTraceback) {
   ASSERT_EQ(words->raised_at.frames.size(), 2U);
   EXPECT_EQ(words->raised_at.frames[0].line, 7);
   EXPECT_EQ(words->raised_at.frames[0].function, "main");
-  EXPECT_EQ(words->raised_at.frames[1].file, "/home/me/train.py");
+  EXPECT_EQ(words->raised_at.frames[1].file, "/data/train.py");
 }
 
 TEST(LastWords, OfSeveralTheLast) {
