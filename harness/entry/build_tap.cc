@@ -77,8 +77,8 @@ Result<std::string> compiler() {
                            "install g++, or set CXX");
 }
 
-Words tap_command(const std::string& compiler, const fs::path& sources, const Torch& torch) {
-  return {compiler, "-std=c++20", "-O2", "-fPIC", "-shared", "-w", "-fvisibility=hidden",
+Words tap_arguments(const fs::path& sources, const Torch& torch) {
+  return {"-std=c++20", "-O2", "-fPIC", "-shared", "-w", "-fvisibility=hidden",
           "-fvisibility-inlines-hidden", "-DNDEBUG", "-DUSE_DISTRIBUTED", "-DUSE_C10D_GLOO",
           "-DUSE_RPC", "-DUSE_TENSORPIPE", "-I" + sources.string(),
           // Stand-ins for gloo's headers, which wheels do not bring, come first.
@@ -90,9 +90,8 @@ Words tap_command(const std::string& compiler, const fs::path& sources, const To
           "-Wl,--unresolved-symbols=ignore-in-shared-libs"};
 }
 
-Words shim_command(const std::string& compiler, const fs::path& sources) {
-  return {compiler,
-          "-x",
+Words shim_arguments(const fs::path& sources) {
+  return {"-x",
           "c",
           "-O2",
           "-fPIC",
@@ -119,14 +118,15 @@ Result<fs::path> cache_folder() {
 }
 
 /// Whatever makes another tap of the same sources.
-std::string identity_of(const Torch& torch, const Words& command) {
+std::string identity_of(const Torch& torch, const Words& arguments) {
   std::error_code failed;
   const auto size = fs::file_size(torch.library(), failed);
   const auto written = fs::last_write_time(torch.library(), failed).time_since_epoch().count();
-  return fmt::format("{}|{}|{}|{}", torch.version, size, written, fmt::join(command, " "));
+  return fmt::format("{}|{}|{}|{}", torch.version, size, written, fmt::join(arguments, " "));
 }
 
-Result<void> compile(Words command, const fs::path& result) {
+Result<void> compile(const std::string& compiler, Words command, const fs::path& result) {
+  command.insert(command.begin(), compiler);
   command.insert(command.end(), {"-o", result.string()});
   const ToolResult built = run_tool(command, kCompileLimit);
   if (built.status == 0)
@@ -139,13 +139,14 @@ Result<void> compile(Words command, const fs::path& result) {
 }
 
 /// Both or nothing: the folder appears when they are complete.
-Result<void> compile_into(const fs::path& folder, const Words& shim, const Words& tap) {
+Result<void> compile_into(const fs::path& folder, const std::string& compiler, const Words& shim,
+                          const Words& tap) {
   const fs::path unfinished = fmt::format("{}.{}", folder.string(), ::getpid());
   std::error_code failed;
   fs::create_directories(unfinished, failed);
-  Result<void> done = compile(shim, unfinished / kShim);
+  Result<void> done = compile(compiler, shim, unfinished / kShim);
   if (done)
-    done = compile(tap, unfinished / kTap);
+    done = compile(compiler, tap, unfinished / kTap);
   if (done) {
     fs::rename(unfinished, folder, failed);
     if (failed)
@@ -164,13 +165,10 @@ Result<Built> build_tap(const Torch& torch, const Say& say) {
   const Result<std::string> text = all_sources(sources);
   if (!text)
     return text.error();
-  const Result<std::string> program = compiler();
-  if (!program)
-    return program.error();
   const Result<fs::path> cache = cache_folder();
   if (!cache)
     return cache.error();
-  const Words tap = tap_command(*program, sources, torch);
+  const Words tap = tap_arguments(sources, torch);
   const std::string identity = identity_of(torch, tap) + *text;
   const fs::path folder =
       *cache / fmt::format("torch-{}-{:016x}", torch.version,
@@ -186,9 +184,12 @@ Result<Built> build_tap(const Torch& torch, const Say& say) {
     return environment_error(fmt::format("cannot lock {}", folder.string()));
   if (fs::exists(folder, failed))
     return built;
+  const Result<std::string> program = compiler();
+  if (!program)
+    return program.error();
   if (say)
     say(fmt::format("building the tap for torch {} (once; half a minute)", torch.version));
-  if (auto done = compile_into(folder, shim_command(*program, sources), tap); !done)
+  if (auto done = compile_into(folder, *program, shim_arguments(sources), tap); !done)
     return done.error();
   built.fresh = true;
   return built;
