@@ -75,16 +75,16 @@ const Acted* act(const Run& run, std::string_view action) {
   return at == run.acted.end() ? nullptr : &*at;
 }
 
-/// A rank that ended badly, or was ended by us although it had not been interrupted: something must
-/// explain it. Empty if there is none.
+/// A rank that ended badly at last, or was ended by us although it had not been interrupted:
+/// something must explain it. Empty if there is none.
 std::string unexplained(const Run& run) {
-  for (const ProcessEnd& end : run.ends) {
-    if (end.role != Role::kRank || !end.rank || shell_status(end) == 0)
+  for (const auto& [rank, end] : rank_ends(run)) {
+    if (shell_status(*end) == 0)
       continue;
-    return end.our_signal
-               ? fmt::format("rank {} was ended by lockstep ({})", end.rank->value, end.our_reason)
-               : fmt::format("rank {} ended with status {} and nothing explains it",
-                             end.rank->value, shell_status(end));
+    return end->our_signal
+               ? fmt::format("rank {} was ended by lockstep ({})", rank.value, end->our_reason)
+               : fmt::format("rank {} ended with status {} and nothing explains it", rank.value,
+                             shell_status(*end));
   }
   return "";
 }
