@@ -180,7 +180,8 @@ class Session {
             record(Acted{.at_ns = now_ns(), .action = "deadline", .reason = why});
             return why;
           }
-          tell_stall(job, follower);
+          if (stalled_for(job) >= notice_after_)  // Else it has moved since we began to wait.
+            tell_stall(job, follower);
           break;
         case Kind::kRank:
         case Kind::kEnded:

@@ -210,6 +210,23 @@ class WithTorch(RunTest):
         [finding] = self.report()["findings"]
         self.assertEqual((finding["code"], finding["culprits"]), ("LS101", [1]), done.err)
 
+    def test_spawned_ranks_of_a_healthy_program(self) -> None:
+        self.script("train.py", """
+import os, sys, torch, torch.distributed as dist, torch.multiprocessing as mp
+def work(rank, path):
+    dist.init_process_group("gloo", init_method="file://" + path, rank=rank, world_size=2)
+    dist.all_reduce(torch.ones(4))
+    dist.destroy_process_group()
+if __name__ == "__main__":
+    mp.spawn(work, args=(os.path.abspath("meet"),), nprocs=2)
+    print("done")
+""")
+        done = self.lockstep("run", "--run-dir", "run", "--", TORCH_PYTHON, "train.py")
+        self.assertEqual((done.status, done.out), (0, "done\n"), done.err)
+        report = self.report()
+        self.assertEqual((report["findings"], report["world_size"], len(report["ranks"])), ([], 2, 2), done.err)
+        self.assertEqual([rank["status"] for rank in report["ranks"]], [{"exited": 0}] * 2)
+
     def test_own_launcher(self) -> None:
         self.script("train.py", PRELUDE + "if rank == 1: raise ValueError('bad batch')\ndist.all_reduce(t)\n")
         done = self.lockstep("run", "--run-dir", "run", "--", TORCH_PYTHON, "-m", "torch.distributed.run",
