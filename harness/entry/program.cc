@@ -59,7 +59,8 @@ std::string python_named_in(std::string_view script) {
 std::string loader_of(std::ifstream& file, const Elf64_Ehdr& header) {
   for (int i = 0; i < header.e_phnum; ++i) {
     Elf64_Phdr part{};
-    file.seekg(static_cast<std::streamoff>(header.e_phoff + i * sizeof part));
+    file.seekg(
+        static_cast<std::streamoff>(header.e_phoff + static_cast<std::size_t>(i) * sizeof part));
     if (!file.read(reinterpret_cast<char*>(&part), sizeof part))
       break;
     if (part.p_type != PT_INTERP || part.p_filesz > 4096)

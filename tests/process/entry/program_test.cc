@@ -31,7 +31,7 @@ class Programs : public testing::Test {
   }
 
   std::string write(const std::string& name, const std::string& text, int mode = 0755) {
-    const std::string path = (folder_ / name).string();
+    std::string path = (folder_ / name).string();
     std::ofstream(path) << text;
     ::chmod(path.c_str(), static_cast<mode_t>(mode));
     return path;
@@ -39,7 +39,7 @@ class Programs : public testing::Test {
   /// Compiled from one line of C++.
   std::string compile(const std::string& name, std::vector<std::string> options) {
     const std::string source = write(name + ".cc", "int main() {}\n", 0644);
-    const std::string path = (folder_ / name).string();
+    std::string path = (folder_ / name).string();
     options.insert(options.begin(), "c++");
     options.insert(options.end(), {source, "-o", path});
     const ToolResult built = run_tool(options);

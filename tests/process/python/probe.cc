@@ -1,8 +1,9 @@
-// The tap's reading of Python frames, as a library that any interpreter loads with ctypes.
+// The tap's reading of Python frames, as a library that any interpreter loads with ctypes: in one
+// piece, as the tap itself is compiled.
 #include <string>
 
 #include "harness/python/frames.h"
-#include "harness/tap/python_sites.h"
+#include "harness/tap/python_sites.cc"
 
 namespace {
 
