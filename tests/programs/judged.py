@@ -59,7 +59,7 @@ def run(row: table.Row, world: int, keep: pathlib.Path | None = None) -> Judged:
             said = process.communicate(timeout=DEADLINE_S)[1]
         except subprocess.TimeoutExpired:
             ended = False
-            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGTERM)  # a background shell has SIGINT ignored
             said = process.communicate()[1]
         try:
             report = json.loads((directory / "report.json").read_text())
