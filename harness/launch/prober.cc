@@ -77,6 +77,7 @@ void Prober::go_on(Stage stage, milliseconds after) {
 }
 
 std::optional<std::string> Prober::step(const std::vector<Watched>& processes) {
+  sampler_.release();
   options_.follower->poll();
   const bool still = someone_stands_still(processes);
   if (!still || stage_ == Stage::kWatching) {

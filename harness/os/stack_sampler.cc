@@ -190,6 +190,8 @@ class StackSampler::Impl {
     return (*image)->unwind(*snapshot, deadline);
   }
 
+  void release() { copier_.release(); }
+
  private:
   Result<Image*> image_of(std::int32_t pid) {
     std::string mappings = executable_mappings(pid);
@@ -212,6 +214,8 @@ class StackSampler::Impl {
 
 StackSampler::StackSampler() : impl_(std::make_unique<Impl>()) {}
 StackSampler::~StackSampler() = default;
+
+void StackSampler::release() { impl_->release(); }
 
 Result<std::vector<NativeFrame>> StackSampler::sample(std::int32_t pid, std::int32_t tid,
                                                       Clock::time_point deadline) {

@@ -32,6 +32,8 @@ class StackSampler {
   /// what must be granted; the thread is gone), kTimeout.
   Result<std::vector<NativeFrame>> sample(std::int32_t pid, std::int32_t tid,
                                           std::chrono::steady_clock::time_point deadline);
+  /// As ThreadCopier::release().
+  void release();
 
  private:
   class Impl;

@@ -48,14 +48,35 @@ std::optional<int> stop_status(std::int32_t tid) {
   return info.si_status;
 }
 
-bool wait_for_stop(std::int32_t tid, Clock::time_point deadline, int& status) {
+// Whether a thread that we trace has ended. It is then reaped: unless its tracer does that, it
+// stays a zombie, and so does its process, for ever. Only the first thread of a child of ours is
+// left to whoever waits for our children.
+bool ended_and_reaped(const ThreadCopier::Seized& thread) {
+  siginfo_t info{};
+  if (::waitid(P_PID, static_cast<id_t>(thread.tid), &info, WEXITED | WNOHANG | WNOWAIT | __WALL) !=
+      0)
+    return true;  // Nobody has it any more.
+  // A stop of a traced thread is told whatever was asked for.
+  if (info.si_pid == 0 || info.si_code == CLD_TRAPPED || info.si_code == CLD_STOPPED)
+    return false;
+  const std::optional<ProcessStat> process = read_process(thread.pid);
+  if (thread.tid != thread.pid || (process && process->parent != ::getpid()))
+    reap_pid_if_ended(thread.tid);
+  return true;
+}
+
+enum class Seen : std::uint8_t { kStopped, kEnded, kNeither };
+
+Seen wait_for_stop(const ThreadCopier::Seized& thread, Clock::time_point deadline, int& status) {
   while (true) {
-    if (const std::optional<int> stopped = stop_status(tid)) {
+    if (const std::optional<int> stopped = stop_status(thread.tid)) {
       status = *stopped;
-      return true;
+      return Seen::kStopped;
     }
+    if (ended_and_reaped(thread))
+      return Seen::kEnded;
     if (Clock::now() >= deadline)
-      return false;
+      return Seen::kNeither;
     // A stop takes microseconds and announces itself only by SIGCHLD, which others may own.
     const timespec pause{.tv_sec = 0, .tv_nsec = 50'000};
     ::nanosleep(&pause, nullptr);
@@ -99,40 +120,40 @@ void read_stack(ThreadSnapshot& snapshot) {
   snapshot.stack.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
 }
 
-// A stop for a signal must hand the signal on; the stop we asked for has none.
-void detach(std::int32_t pid, std::int32_t tid, int status) {
+// A stop for a signal must hand the signal on; the stop we asked for has none. False: the thread
+// was killed while it was stopped, cannot be detached, and has not got as far as to be reaped.
+bool detach(const ThreadCopier::Seized& thread, int status) {
   const int event = status >> 8;
   const long signal = event == 0 ? status & 0x7f : 0;
-  // A thread that was killed meanwhile cannot be detached; unless reaped here, it would keep its
-  // process from being reaped. Its process's first thread is left to the parent.
-  if (::ptrace(PTRACE_DETACH, tid, nullptr, reinterpret_cast<void*>(signal)) != 0 &&
-      errno == ESRCH && tid != pid)
-    reap_pid_if_ended(tid);
+  return ::ptrace(PTRACE_DETACH, thread.tid, nullptr, reinterpret_cast<void*>(signal)) == 0 ||
+         ended_and_reaped(thread);
 }
 
 }  // namespace
 
-ThreadCopier::~ThreadCopier() {
-  for (const Seized& thread : unreleased_)
-    try_release(thread);
-}
+ThreadCopier::~ThreadCopier() { release(); }
 
-bool ThreadCopier::try_release(const Seized& thread) {
-  const std::optional<int> status = stop_status(thread.tid);
-  if (status)
-    detach(thread.pid, thread.tid, *status);
-  return status || !read_process(thread.tid);
+void ThreadCopier::release() {
+  std::erase_if(unreleased_, [](const Seized& thread) {
+    const std::optional<int> status = stop_status(thread.tid);
+    return status ? detach(thread, *status) : ended_and_reaped(thread);
+  });
 }
 
 Result<ThreadSnapshot> ThreadCopier::copy(std::int32_t pid, std::int32_t tid,
                                           Clock::time_point deadline) {
-  std::erase_if(unreleased_, [this](const Seized& thread) { return try_release(thread); });
+  release();
   if (::ptrace(PTRACE_SEIZE, tid, nullptr, nullptr) != 0)
     return ptrace_refused(pid, errno);
+  const Seized thread{pid, tid};
   int status = 0;
-  if (::ptrace(PTRACE_INTERRUPT, tid, nullptr, nullptr) != 0 ||
-      !wait_for_stop(tid, deadline, status)) {
-    unreleased_.push_back({pid, tid});
+  // Refused only where it is about to end.
+  (void)::ptrace(PTRACE_INTERRUPT, tid, nullptr, nullptr);
+  const Seen seen = wait_for_stop(thread, deadline, status);
+  if (seen == Seen::kEnded)
+    return ptrace_refused(pid, ESRCH);
+  if (seen == Seen::kNeither) {
+    unreleased_.push_back(thread);
     return Error{Error::Kind::kTimeout,
                  fmt::format("thread {} of process {} did not stop to be looked at", tid, pid), ""};
   }
@@ -141,7 +162,8 @@ Result<ThreadSnapshot> ThreadCopier::copy(std::int32_t pid, std::int32_t tid,
   const bool read = read_registers(tid, snapshot);
   if (read)
     read_stack(snapshot);
-  detach(pid, tid, status);
+  if (!detach(thread, status))
+    unreleased_.push_back(thread);
   if (!read)
     return ptrace_refused(pid, ESRCH);
   return snapshot;

@@ -20,18 +20,20 @@ struct ThreadSnapshot {
 /// us the kernel detaches and the thread goes on.
 class ThreadCopier {
  public:
+  struct Seized {
+    std::int32_t pid{}, tid{};
+  };
   ~ThreadCopier();
 
   /// Errors: kEnvironment (not permitted, gone), kTimeout (it did not stop in time; it is let go as
   /// soon as it does).
   Result<ThreadSnapshot> copy(std::int32_t pid, std::int32_t tid,
                               std::chrono::steady_clock::time_point deadline);
+  /// Lets go of those that stopped or ended after their time was up. To be called now and then: a
+  /// process cannot be reaped while one of its threads, ended, is held here.
+  void release();
 
  private:
-  struct Seized {
-    std::int32_t pid{}, tid{};
-  };
-  bool try_release(const Seized& thread);
   std::vector<Seized> unreleased_{};
 };
 

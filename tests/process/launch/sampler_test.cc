@@ -10,10 +10,13 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <ctime>
 #include <random>
+#include <thread>
 
 #include "harness/os/job.h"
 #include "harness/os/poll_until.h"
+#include "harness/os/proc.h"
 #include "harness/os/stack_sampler.h"
 #include "harness/os/thread_snapshot.h"
 
@@ -166,6 +169,52 @@ TEST(StackSampler, DoesNotTakeTheExitStatusAway) {
   EXPECT_FALSE(sampler.sample(sleeper.pid(), sleeper.pid(), Clock::now() + kLimit).has_value());
   int status = 0;
   EXPECT_EQ(::waitpid(sleeper.pid(), &status, WNOHANG), sleeper.pid());
+}
+
+// A child whose threads come and go until it is told to leave, with status 7.
+pid_t fork_short_lived_threads(int until) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    pollfd entry{.fd = until, .events = POLLIN, .revents = 0};
+    while (::poll(&entry, 1, 0) == 0) {
+      std::thread thread([] {
+        const timespec pause{.tv_sec = 0, .tv_nsec = 20'000};
+        ::nanosleep(&pause, nullptr);
+      });
+      thread.join();
+    }
+    ::_exit(7);
+  }
+  return child;
+}
+
+// A thread that ends while it is held is a zombie until its tracer reaps it, and its process too.
+TEST(StackSampler, KeepsNobodyFromEnding) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  const UniqueFd until(ends[0]);
+  UniqueFd leave(ends[1]);
+  const pid_t child = fork_short_lived_threads(until.get());
+  Result<ProcessHandle> handle = ProcessHandle::open(child);
+  ASSERT_TRUE(handle);
+  ThreadCopier copier;
+  std::size_t gone = 0;
+  for (int round = 0; round < 4'000 && gone < 200; ++round) {
+    for (const ThreadStat& thread : read_threads(child)) {
+      if (thread.tid != child)
+        gone += copier.copy(child, thread.tid, Clock::now() + kLimit).has_value() ? 0 : 1;
+    }
+  }
+  EXPECT_GT(gone, 0U) << "no thread ended while it was looked at";
+  ASSERT_EQ(::write(leave.get(), "l", 1), 1);
+  const auto deadline = Clock::now() + kLimit;
+  while (!handle->wait_ended(Clock::now() + std::chrono::milliseconds(10)) &&
+         Clock::now() < deadline)
+    copier.release();
+  siginfo_t info{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG), 0);
+  ASSERT_EQ(info.si_pid, child);
+  EXPECT_EQ(info.si_status, 7);
 }
 
 TEST(StackSampler, SaysSoWhenItMayNot) {
