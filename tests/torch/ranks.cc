@@ -37,18 +37,19 @@ void write_all(int fd, const std::string& text) {
 [[noreturn]] void run_child(RankContext context, int pipe,
                             const std::function<std::string(RankContext&)>& body) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  std::string text;
   try {
     context.group = parallel::connect_gloo({.file = (context.directory / "rendezvous").string(),
                                             .rank = context.rank,
                                             .world = context.world,
                                             .timeout = std::chrono::seconds(20)});
-    text = "=" + body(context);
-    context.group.reset();
+    write_all(pipe, "=" + body(context));
+    ::close(pipe);
+    // Whoever left now might leave before another has connected to it. All are killed in the end.
+    while (true)
+      ::pause();
   } catch (const std::exception& error) {
-    text = std::string("!") + error.what();
+    write_all(pipe, std::string("!") + error.what());
   }
-  write_all(pipe, text);
   std::_Exit(0);
 }
 
