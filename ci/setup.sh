@@ -69,6 +69,17 @@ other_boost() {
     grep -v 1.81 | grep -q '^.i '
 }
 
+# Puts those of the packages given that are not installed into $missing, which is its caller's.
+find_missing() {
+  local installed package
+  missing=()
+  installed=$(dpkg-query -W -f '${db:Status-Abbrev}${Package}\n' "$@" 2>/dev/null | sed -n 's/^.i //p' || true)
+  for package in "$@"; do
+    [[ $package == libboost* && -d $boost_prefix ]] && continue
+    grep -qxF -- "$package" <<<"$installed" || missing+=("$package")
+  done
+}
+
 # Takes Boost out of $missing, which is its caller's.
 without_boost() {
   local package others=()
@@ -84,12 +95,8 @@ ensure_packages() {
   command -v dpkg-query >/dev/null && command -v apt-get >/dev/null ||
     die "this system has no apt-get, need Debian 12" \
       "install these by other means and set LOCKSTEP_SKIP_PACKAGES=1: $*"
-  local installed package missing=() simulated=
-  installed=$(dpkg-query -W -f '${db:Status-Abbrev}${Package}\n' "$@" 2>/dev/null | sed -n 's/^.i //p' || true)
-  for package in "$@"; do
-    [[ $package == libboost* && -d $boost_prefix ]] && continue
-    grep -qxF -- "$package" <<<"$installed" || missing+=("$package")
-  done
+  local missing=() simulated=
+  find_missing "$@"
   ((${#missing[@]})) || return 0
 
   local need_boost=
@@ -121,10 +128,13 @@ ensure_packages() {
 
 # ---------------------------------------------------------------------------------------------- Python and PyTorch
 
+# Interpreters to try, in this order.
+pythons=(python3 python3.12 python3.11 python3.13 /usr/bin/python3)
+
 # An interpreter for a venv that lasts: resolved, so that it is neither a shim nor another venv's link.
 find_python() {
   local candidate
-  for candidate in python3 python3.12 python3.11 python3.13 /usr/bin/python3; do
+  for candidate in "${pythons[@]}"; do
     "$candidate" -c '
 import ensurepip, os, sys, venv
 if not (3, 11) <= sys.version_info[:2] <= (3, 13):
@@ -191,16 +201,9 @@ ensure_torch() {
 
 # Without network: packages from the .deb files in DIR, PyTorch from the wheels in DIR or as some Python has it.
 setup_offline() { # DIR
-  local dir debs=() missing=() package candidate prefix
+  local dir debs=() missing=() candidate prefix
   dir=$(readlink -e -- "$1") || die "setup --offline: there is no directory $1"
-  find_missing() {
-    missing=()
-    for package in "${packages[@]}"; do
-      [[ $package == libboost* && -d $boost_prefix ]] && continue
-      dpkg-query -W -f '${db:Status-Abbrev}\n' "$package" 2>/dev/null | grep -q '^.i ' || missing+=("$package")
-    done
-  }
-  find_missing
+  find_missing "${packages[@]}"
   if ((${#missing[@]})); then
     debs=("$dir"/*.deb)
     [[ -e ${debs[0]} ]] || die "missing packages: ${missing[*]}" "$dir has no .deb files; nothing was changed" \
@@ -211,7 +214,7 @@ setup_offline() { # DIR
       "$(tail -n 5 <<<"$simulated")"
     can_be_root || die "this user cannot install packages, and nothing was changed; run" "sudo ${install[*]}"
     as_root "${install[@]}" -qq || die "apt-get could not install what is in $dir; its own message is above"
-    find_missing
+    find_missing "${packages[@]}"
     ((${#missing[@]} == 0)) || die "$dir does not have: ${missing[*]}"
   fi
   if [[ -z ${LOCKSTEP_PYTHON:-} && ! -e .venv ]]; then
@@ -225,7 +228,7 @@ setup_offline() { # DIR
         torch $python_packages </dev/null >&2 ||
         { rm -rf .venv && die "pip could not install torch from the wheels in $dir; its own message is above"; }
     else
-      for candidate in python3 python3.12 python3.11 python3.13 /usr/bin/python3; do
+      for candidate in "${pythons[@]}"; do
         has_torch "$candidate" || continue
         # A venv is linked: one made from it would see what lies below it instead.
         prefix=$("$candidate" -c 'import sys; print(sys.prefix if sys.prefix != sys.base_prefix else "")')
