@@ -23,7 +23,6 @@ def main():
     ours, theirs = socket.socketpair()
     for target, args in ((in_lock, (lock,)), (in_socket, (ours,))):
         threading.Thread(target=target, args=args, daemon=True).start()
-    time.sleep(0.2)
     print("ready", flush=True)
     in_sleep()
     del theirs
