@@ -12,6 +12,7 @@
 #include "harness/base/clock.h"
 #include "harness/base/version.h"
 #include "harness/cli/commands.h"
+#include "harness/cli/guarded_run.h"
 #include "harness/cli/job_report.h"
 #include "harness/cli/rank_activity.h"
 #include "harness/entry/entry.h"
@@ -263,22 +264,17 @@ class Session {
 };
 
 int supervise(launch::Supervisor& supervisor, const RunCommand& command) {
-  history::RunOptions where;
-  where.run_dir = command.run_directory;
-  Result<history::RunDirectory> directory = history::RunDirectory::create(where);
-  if (!directory)
-    return report_error(directory.error());
-  const auto announced = supervisor.announce_run(directory->path());
-  const auto rescued = supervisor.rescue_at_death(directory->live(), directory->history());
-  if (!announced || !rescued)
-    return report_error(announced ? rescued.error() : announced.error());
-  const Result<Report> report = Session(supervisor, command, *directory).run();
+  Result<GuardedRun> run = GuardedRun::create(supervisor, command.run_directory);
+  if (!run)
+    return report_error(run.error());
+  history::RunDirectory& directory = run->directory;
+  const Result<Report> report = Session(supervisor, command, directory).run();
   if (!report)
     return report_error(report.error());
-  if (auto saved = save_report(*report, directory->path()); !saved)
+  if (auto saved = save_report(*report, directory.path()); !saved)
     return report_error(saved.error());
   const HumanOptions human =
-      human_options_here({.color = command.color}, directory->path(), STDERR_FILENO);
+      human_options_here({.color = command.color}, directory.path(), STDERR_FILENO);
   say(human_end(*report, human));
   return command.exit_as_program ? report->program_exit.value_or(report->exit_status)
                                  : report->exit_status;

@@ -7,6 +7,7 @@
 #include "harness/base/clock.h"
 #include "harness/base/version.h"
 #include "harness/cli/commands.h"
+#include "harness/cli/guarded_run.h"
 #include "harness/launch/guard.h"
 #include "harness/report/live.h"
 
@@ -60,18 +61,13 @@ Report header_of(const std::string& run, const std::vector<std::string>& argumen
 
 int run_cases(launch::Supervisor& supervisor, const SuiteCommand& command,
               const std::vector<Case>& cases) {
-  history::RunOptions where;
-  where.run_dir = command.run_directory;
-  Result<history::RunDirectory> directory = history::RunDirectory::create(where);
-  if (!directory)
-    return report_error(directory.error());
-  const auto announced = supervisor.announce_run(directory->path());
-  const auto rescued = supervisor.rescue_at_death(directory->live(), directory->history());
-  if (!announced || !rescued)
-    return report_error(announced ? rescued.error() : announced.error());
-  const HumanOptions human = human_options_here(command.output, directory->path());
+  Result<GuardedRun> run = GuardedRun::create(supervisor, command.run_directory);
+  if (!run)
+    return report_error(run.error());
+  history::RunDirectory& directory = run->directory;
+  const HumanOptions human = human_options_here(command.output, directory.path());
   const bool to_people = command.output.format == Format::kHuman;
-  const Report header = header_of(directory->id(), command.suite.command);
+  const Report header = header_of(directory.id(), command.suite.command);
   if (to_people)
     write_out(human_header(header, cases.size(), human));
 
@@ -83,12 +79,12 @@ int run_cases(launch::Supervisor& supervisor, const SuiteCommand& command,
     progress.running = [&](const Case& cell) { live.running(cell.id, elapsed_s()); };
     progress.finished = [&](const CaseReport& result) { live.finished(result, elapsed_s()); };
   }
-  Result<Report> report = run_suite(supervisor, command.suite, cases, *directory, progress);
+  Result<Report> report = run_suite(supervisor, command.suite, cases, directory, progress);
   live.pause();
   if (!report)
     return report_error(report.error());
-  const std::string path = directory->path();
-  if (auto closed = directory->close(); !closed)
+  const std::string path = directory.path();
+  if (auto closed = directory.close(); !closed)
     return report_error(closed.error());
   if (auto saved = save_report(*report, path); !saved)
     return report_error(saved.error());
