@@ -83,6 +83,7 @@ class RunJob::Impl {
   void tell_last_words(const Tracked& process);
   bool look_for_ranks();
   bool rank_found(const os::ProcessId& id, Rank rank);
+  [[nodiscard]] bool is_known(Rank rank) const;
   [[nodiscard]] bool is_over() const;
   [[nodiscard]] std::vector<Watched> watched() const;
   std::vector<JobProcess*> all();
@@ -260,7 +261,10 @@ bool RunJob::Impl::look_for_ranks() {
       os::reap_pid_if_ended(process.id.pid);
     if (options_.ranks > 0 || process.zombie() || ++looks_[process.id] > kLooksMax)
       continue;
-    if (const std::optional<Rank> rank = told_rank(process)) {
+    const std::optional<Rank> rank = told_rank(process);
+    // What a rank left behind has its number, too, and nobody above it any more to tell it from
+    // one.
+    if (rank && !(process.parent == ::getpid() && is_known(*rank))) {
       found |= rank_found(process.id, *rank);
       world_size_ =
           std::max(world_size_, number_in_environment(process.id.pid, "WORLD_SIZE").value_or(0));
@@ -288,6 +292,11 @@ bool RunJob::Impl::rank_found(const os::ProcessId& id, Rank rank) {
   track(Role::kRank, rank, std::move(*process));
   prober_.something_happened();
   return true;
+}
+
+bool RunJob::Impl::is_known(Rank rank) const {
+  return std::any_of(processes_.begin(), processes_.end(),
+                     [&](const Tracked& process) { return process.rank == rank; });
 }
 
 bool RunJob::Impl::is_over() const {

@@ -144,6 +144,14 @@ class AnyProgram(RunTest):
         self.assertIn("sleep", done.err)
 
 
+    def test_what_a_rank_left_behind_is_no_rank(self) -> None:
+        left = "sleep 60 > /dev/null 2>&1 & echo $!"  # Has its RANK, and by the next look no parent but lockstep.
+        launch = f"RANK=0 WORLD_SIZE=1 sh -c '({left}); sleep 0.6'; sleep 0.6"
+        done = self.lockstep("run", "--keep", "--", "sh", "-c", launch)
+        pid = int(done.out)
+        self.assertEqual((done.status, os.path.exists(f"/proc/{pid}")), (0, True), done.err)
+        os.kill(pid, signal.SIGKILL)
+
     def test_survivors_that_are_allowed(self) -> None:
         for option in (["--keep"], ["--allow-survivor", "sleep"]):
             done = self.lockstep("run", *option, "-n", "1", "--", "sh", "-c", "sleep 30 > /dev/null 2>&1 & echo $!")
