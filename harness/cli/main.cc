@@ -1,7 +1,11 @@
 // lockstep: command line to command.
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <iostream>
 #include <string_view>
 
@@ -112,9 +116,19 @@ std::vector<std::string> take_command(int& argc, char** argv) {
   return {dashes + 1, end};
 }
 
+// What we open must not take the place of a standard stream that we were started without. Closed
+// again on exec: what we start has none either.
+void fill_standard_descriptors() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+      (void)::open("/dev/null", O_RDWR | O_CLOEXEC);
+  }
+}
+
 }  // namespace
 
 int run(int argc, char** argv) {
+  fill_standard_descriptors();
   CLI::App app{
       "lockstep tells when the ranks of a distributed training job break step: which rank, where, "
       "and why",

@@ -112,8 +112,10 @@ int run_guarded(const std::function<int(Supervisor&)>& body) {
   const std::string job_id = os::unique_id();
   const pid_t guard = ::getpid();
   const sigset_t signals = guarded_signals();
-  sigset_t before;
-  ::sigprocmask(SIG_BLOCK, &signals, &before);
+  SignalsAtStart at_start;
+  ::sigprocmask(SIG_BLOCK, &signals, &at_start.blocked);
+  // Where it is ignored, no child could be waited for.
+  at_start.child_ignored = ::signal(SIGCHLD, SIG_DFL) == SIG_IGN;
   std::fflush(nullptr);
   const pid_t child = ::fork();
   if (child < 0)
@@ -126,8 +128,9 @@ int run_guarded(const std::function<int(Supervisor&)>& body) {
     if (!our_guard || ::getppid() != guard)
       ::_exit(complain("the guard was killed before the supervisor began"));
     (*supervisor)->guard_ = std::move(*our_guard);
+    (*supervisor)->signals_at_start_ = at_start;
     take_interrupts((*supervisor)->interrupt_fd(), guard);
-    ::sigprocmask(SIG_SETMASK, &before, nullptr);
+    ::sigprocmask(SIG_SETMASK, &at_start.blocked, nullptr);
     const int status = body(**supervisor);
     supervisor->reset();
     std::exit(status);

@@ -132,6 +132,7 @@ Result<void> RunJob::Impl::start_rank(std::int32_t rank, std::uint16_t port) {
     return out ? err.error() : out.error();
   SpawnOptions spawned;
   spawned.command = options_.command;
+  spawned.signals = supervisor_.signals_at_start();
   spawned.environment = rank_environment(rank, options_.ranks, port);
   spawned.environment.insert(options_.environment.begin(), options_.environment.end());
   spawned.stdin_fd = rank == 0 ? STDIN_FILENO : -1;
@@ -149,6 +150,7 @@ Result<void> RunJob::Impl::start_command() {
   SpawnOptions spawned;
   spawned.command = options_.command;
   spawned.environment = options_.environment;
+  spawned.signals = supervisor_.signals_at_start();
   spawned.as_we_are = true;
   Result<os::ProcessHandle> process = spawn(spawned);
   if (!process)

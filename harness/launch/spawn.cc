@@ -23,6 +23,7 @@ namespace {
 
 namespace process = boost::process::v2;
 constexpr int kControlFd = 3;
+constexpr const char* kShell = "/bin/sh";
 constexpr auto kReapLimit = std::chrono::seconds(1);
 
 // Runs between fork and exec, so it makes system calls only.
@@ -32,7 +33,10 @@ struct ChildSetup {
 
   template <class Launcher>
   process::error_code on_setup(Launcher& launcher, const process::filesystem::path&,
-                               const char* const*) {
+                               const char* const* arguments) {
+    // As the user wrote it, which is what a shell says of itself in its messages; Boost would have
+    // the path that was found. The vector is Boost's, and not const.
+    const_cast<const char**>(arguments)[0] = options.command.front().c_str();
     if (options.control_fd >= 0)
       launcher.fd_whitelist.push_back(kControlFd);
     if (options.as_we_are) {  // What is ours alone closes itself on exec.
@@ -49,9 +53,9 @@ struct ChildSetup {
                                     const char* const*) {
     if (options.own_group && !options.as_we_are)
       ::setpgid(0, 0);
-    sigset_t none;
-    ::sigemptyset(&none);
-    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+    ::sigprocmask(SIG_SETMASK, &options.signals.blocked, nullptr);
+    if (options.signals.child_ignored)
+      ::signal(SIGCHLD, SIG_IGN);
     // The parent may have died just before the parent-death signal took effect, so ask after.
     if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != parent)
       return process::error_code(ESRCH, boost::system::system_category());
@@ -127,11 +131,20 @@ Result<os::ProcessHandle> spawn(const SpawnOptions& options) {
   launcher.env = pointers.data();
   auto child =
       launcher(context.get_executor(), error, path, arguments, ChildSetup{options, ::getpid()});
+  const bool is_script = error.value() == ENOEXEC && path != kShell;
   if (error) {
     // Boost leaves the child that could not exec unreaped.
     if (Result<os::ProcessHandle> failed = os::ProcessHandle::open(launcher.pid);
         failed && launcher.pid > 0) [[maybe_unused]]
       const auto report = os::reap(failed->pidfd(), std::chrono::steady_clock::now() + kReapLimit);
+  }
+  if (is_script) {  // One without a first line: as execvp(3) and every shell do.
+    SpawnOptions by_shell = options;
+    by_shell.command = {kShell, path.string()};
+    by_shell.command.insert(by_shell.command.end(), arguments.begin(), arguments.end());
+    return spawn(by_shell);
+  }
+  if (error) {
     return Error{Error::Kind::kEnvironment,
                  fmt::format("cannot start {}: {}", program, error.message()), ""};
   }

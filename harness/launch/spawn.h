@@ -2,6 +2,7 @@
 // ours begins.
 #pragma once
 
+#include <csignal>
 #include <map>
 #include <string>
 #include <vector>
@@ -10,6 +11,12 @@
 #include "harness/os/job.h"
 
 namespace lockstep::launch {
+
+/// What a process inherits of signals besides those that are ignored and that we never touch.
+struct SignalsAtStart {
+  sigset_t blocked{};
+  bool child_ignored{};  ///< SIGCHLD: its children would vanish unreaped.
+};
 
 struct SpawnOptions {
   std::vector<std::string> command{};  ///< Program and arguments; the program is looked up in PATH.
@@ -23,6 +30,7 @@ struct SpawnOptions {
   /// Everything that we were given is passed on as it is, and the process stays in our group: for a
   /// command that is not to notice that it was started by us.
   bool as_we_are{};
+  SignalsAtStart signals{};  ///< None blocked if not said otherwise.
 };
 
 /// The child dies with this process (it must be called from the main thread, which the parent-death

@@ -12,6 +12,7 @@
 #include "harness/base/error.h"
 #include "harness/base/unique_fd.h"
 #include "harness/launch/cleanup_page.h"
+#include "harness/launch/spawn.h"
 #include "harness/os/job.h"
 #include "harness/os/stack_sampler.h"
 
@@ -30,6 +31,8 @@ class Supervisor {
   Supervisor& operator=(const Supervisor&) = delete;
 
   [[nodiscard]] const std::string& job_id() const { return job_id_; }
+  /// As whoever started us left them, for what we start for a user.
+  [[nodiscard]] const SignalsAtStart& signals_at_start() const { return signals_at_start_; }
 
   /// Why the work must stop: "SIGINT", "SIGTERM", "SIGHUP", "the guard was killed"; empty while it
   /// need not. A second signal ends this process with 130 at once (the guard then ends the job);
@@ -73,6 +76,7 @@ class Supervisor {
                                                   std::shared_ptr<CleanupPage> cleanup);
 
   std::string job_id_{};
+  SignalsAtStart signals_at_start_{};
   os::ProcessHandle guard_{};
   UniqueFd interrupt_event_{};
   bool guard_dead_{};
