@@ -8,6 +8,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "checkers/gloo_teardown.h"
 #include "checkers/groups.h"
 #include "checkers/second_derivative.h"
 #include "checkers/sites.h"
@@ -145,8 +146,13 @@ std::vector<Failure> failures_of(const Run& run) {
   for (const ProcessEnd& end : run.ends) {
     if (end.role != Role::kRank || !end.rank || !failed(end) || was_replaced(run, end))
       continue;
+    if (ended_in_gloo_teardown(run, end)) {
+      const std::string words(kEndedInTeardown);
+      add({*end.rank, end.at_ns, words, words, false, true, std::nullopt});
+      continue;
+    }
     for (const Raised& raised : run.raised) {  // What it printed, and caught, says nothing.
-      if (raised.rank == end.rank && raised.pid == end.pid)
+      if (raised.rank == end.rank && raised.pid == end.pid && raised.text != kTerminated)
         add({*raised.rank, raised.at_ns, fmt::format("raised: {}", first_line(raised.text)),
              raised.text, speaks_of_a_peer(raised.text), false,
              site_of(*raised.rank, raised.raised_at.frames, "raised")});
@@ -257,9 +263,12 @@ Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
     alike = everyone;
     finding.help = help_with_arguments(run.plan);
   }
+  if (first.exception == kEndedInTeardown)
+    finding.help = kHelpWithTeardown;
   const bool blamable = !first.after_a_peer && alike.size() < everyone.size() &&
                         journal_is_whole(run) && (whole || failures.size() == 1);
-  if (blamable || (everyone.size() == 1 && finding.help.empty() && journal_is_whole(run))) {
+  if (blamable ||
+      (everyone.size() == 1 && !refused_its_arguments(run, first) && journal_is_whole(run))) {
     finding.culprits = alike;
     finding.confidence = Confidence::kCertain;
   }

@@ -9,6 +9,8 @@ namespace {
 
 constexpr std::string_view kTraceback = "Traceback (most recent call last):";
 constexpr std::string_view kTerminate = "terminate called after throwing an instance of ";
+// Its threads were ended under it, or a thread was left unjoined.
+constexpr std::string_view kTerminated = "terminate called without an active exception";
 constexpr std::size_t kTextMax = 1'000;
 constexpr std::size_t kFramesMax = 64;
 
@@ -81,6 +83,8 @@ std::optional<LastWords> last_words(std::string_view stderr_tail) {
       if (!words.text.empty())
         return words;
     }
+    if (lines[i] == kTerminated)
+      return LastWords{std::string(kTerminated), {}};
     if (!starts_with(lines[i], kTerminate))
       continue;
     const bool said = i + 1 < lines.size() && starts_with(lines[i + 1], "  what():  ");

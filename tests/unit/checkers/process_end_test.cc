@@ -258,5 +258,43 @@ TEST(ProcessEnd, WhatAProgramSaysOfItsArgumentsIsNoRanksFault) {
   EXPECT_EQ(check(run).findings.front().help.find("--local-rank"), std::string::npos);
 }
 
+/// Rank 1 aborted as std::terminate does, and said what it says.
+lockstep::Run terminated(const Row& row, const std::string& said) {
+  lockstep::Run run = make_run({row, row});
+  ends_with_signal(run, Rank{1}, 6, kStart + 200 * kMs);
+  run.raised.push_back({.at_ns = kStart + 199 * kMs,
+                        .rank = Rank{1},
+                        .pid = process_of(run, Rank{1}).pid,
+                        .text = said});
+  return run;
+}
+
+constexpr const char* kTerminate = "terminate called without an active exception";
+
+TEST(ProcessEnd, AbortInGloosTeardownIsNamed) {
+  const Verdict verdict = check(terminated(times(3, {all_reduce("dp", 8)}), kTerminate));
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  const Finding& finding = verdict.findings[0];
+  EXPECT_EQ(finding.code, "LS101");
+  EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
+  EXPECT_EQ(finding.headline,
+            "rank 1 was ended by SIGABRT in Gloo's teardown: it left without "
+            "destroy_process_group");
+  EXPECT_NE(finding.help.find("destroy_process_group"), std::string::npos);
+}
+
+TEST(ProcessEnd, OtherAbortsAreNotThatOfGloosTeardown) {
+  const Row whole = times(3, {all_reduce("dp", 8)});
+  const Row open = whole + Row{all_reduce("dp", 8).async().pending()};
+  for (const lockstep::Run& run :
+       {terminated(whole, "bad alloc"), terminated({}, kTerminate), terminated(open, kTerminate)}) {
+    const Verdict verdict = check(run);
+    ASSERT_EQ(verdict.findings.size(), 1U);
+    EXPECT_EQ(verdict.findings[0].headline.find("teardown"), std::string::npos);
+    EXPECT_EQ(verdict.findings[0].headline.find("without an active"), std::string::npos);
+    EXPECT_TRUE(verdict.findings[0].help.empty());
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::testing

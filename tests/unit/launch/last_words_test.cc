@@ -56,6 +56,8 @@ TEST(LastWords, Terminate) {
       "terminate called after throwing an instance of 'c10::Error'\n  what():  shapes differ\n");
   ASSERT_TRUE(words);
   EXPECT_EQ(words->text, "shapes differ");
+  EXPECT_EQ(last_words("done\nterminate called without an active exception\n")->text,
+            "terminate called without an active exception");
 }
 
 TEST(LastWords, NothingOrHalfOfIt) {
