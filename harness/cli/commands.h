@@ -43,6 +43,8 @@ struct RunCommand {
 int run_run_command(const RunCommand& command);
 int run_suite_command(const SuiteCommand& command, const std::vector<std::string>& arguments);
 int run_check_command(const std::string& run_directory, const Output& output);
+/// `run_directory`: only of that run; empty: of all. `dry_run`: only list.
+int run_clean_command(const std::string& run_directory, bool dry_run);
 int run_explain_command(const std::string& code);
 /// `program`: a Python, a script of one, or a program linked to LibTorch.
 int run_tap_build_command(const std::string& program);

@@ -143,6 +143,11 @@ int run(int argc, char** argv) {
       *app.add_subcommand("check", "Judge a finished run again, without running anything");
   check.add_option("RUN", parsed.run, "Its directory")->required();
   add_output(check, parsed.check_output);
+  bool dry_run{};
+  CLI::App& clean = *app.add_subcommand(
+      "clean", "End what runs left behind whose lockstep was killed as a whole");
+  clean.add_option("RUN", parsed.run, "Only of this run");
+  clean.add_flag("--dry-run", dry_run, "Only list it");
   CLI::App& explain =
       *app.add_subcommand("explain", "Say what a code means, its usual causes, what to look at");
   explain.add_option("CODE", parsed.code, "LS301, or its word")->required();
@@ -163,6 +168,8 @@ int run(int argc, char** argv) {
     return run_run_command(parsed.job);
   if (check.parsed())
     return run_check_command(parsed.run, parsed.check_output);
+  if (clean.parsed())
+    return run_clean_command(parsed.run, dry_run);
   if (explain.parsed())
     return run_explain_command(parsed.code);
   if (tap.parsed())

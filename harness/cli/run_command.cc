@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <sstream>
 
 #include "checkers/deadlock.h"
@@ -19,6 +20,7 @@
 #include "harness/history/follower.h"
 #include "harness/history/journal.h"
 #include "harness/history/run_directory.h"
+#include "harness/history/run_files.h"
 #include "harness/launch/guard.h"
 #include "harness/launch/run_job.h"
 #include "harness/report/pieces.h"
@@ -89,6 +91,7 @@ class Session {
   Result<Report> run() {
     Report header = job_report_header();
     say(human_header(header, 0, human_));
+    tell_dead_runs();
     if (auto written = directory_.write_plan(plan_); !written)
       return written.error();
     Result<history::JournalWriter> journal = history::JournalWriter::create(directory_.journal());
@@ -115,6 +118,16 @@ class Session {
     if (command_.ranks > 0)
       report.world_size = command_.ranks;
     return report;
+  }
+
+  /// A look into /dev/shm and /tmp, no more: what is left of them is looked up when it is asked
+  /// for.
+  void tell_dead_runs() {
+    for (const history::DeadLive& dead : history::dead_live_directories())
+      notice("NOTE",
+             fmt::format("the lockstep of an earlier run was killed; `lockstep clean {}` ends "
+                         "and removes what it left",
+                         shown_path(std::filesystem::path(dead.history).parent_path())));
   }
 
   launch::RunJobOptions job_options(history::Follower& follower) {

@@ -126,7 +126,9 @@ std::string identity_of(const Torch& torch, const Words& arguments) {
 }
 
 Result<void> compile(const std::string& compiler, Words command, const fs::path& result) {
-  command.insert(command.begin(), compiler);
+  // Whoever kills the compiler leaves its intermediate files, which shall not be elsewhere.
+  command.insert(command.begin(),
+                 {"env", fmt::format("TMPDIR={}", result.parent_path().string()), compiler});
   command.insert(command.end(), {"-o", result.string()});
   const ToolResult built = run_tool(command, kCompileLimit);
   if (built.status == 0)
@@ -136,6 +138,18 @@ Result<void> compile(const std::string& compiler, Words command, const fs::path&
                   built.output.empty() ? "the compiler says nothing"
                                        : built.output.substr(0, built.output.find('\n'))),
       fmt::format("the command was: {}", fmt::join(command, " ")));
+}
+
+/// Of one who was killed while he compiled: whoever holds the lock is the only one who does.
+void remove_unfinished(const fs::path& folder) {
+  const std::string beginning = folder.filename().string() + ".";
+  std::error_code ignored;
+  for (fs::directory_iterator at(folder.parent_path(), ignored), end; !ignored && at != end;
+       at.increment(ignored)) {
+    std::error_code failed;
+    if (at->path().filename().string().starts_with(beginning) && at->is_directory(failed))
+      fs::remove_all(at->path(), failed);
+  }
 }
 
 /// Both or nothing: the folder appears when they are complete.
@@ -184,6 +198,7 @@ Result<Built> build_tap(const Torch& torch, const Say& say) {
     return environment_error(fmt::format("cannot lock {}", folder.string()));
   if (fs::exists(folder, failed))
     return built;
+  remove_unfinished(folder);
   const Result<std::string> program = compiler();
   if (!program)
     return program.error();

@@ -208,10 +208,14 @@ Result<void> RunDirectory::choose_live(const RunOptions& options) {
       continue;
     // So that they are found if nobody comes to move them.
     std::error_code error;
+    live_lock_ = UniqueFd(::open(live_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    (void)::flock(live_lock_.get(), LOCK_SH | LOCK_NB);
     fs::create_directory_symlink(live_, history() + "/" + kLiveLink, error);
     if (!error)
+      fs::create_directory_symlink(history(), live_ + "/" + kRunLink, error);
+    if (!error)
       return {};
-    ::rmdir(live_.c_str());
+    fs::remove_all(live_, error);
   }
   live_.clear();
   own_live_ = false;
@@ -258,9 +262,11 @@ Result<void> RunDirectory::close() {
     return moved;
   std::error_code ignored;
   fs::remove(history() + "/" + kLiveLink, ignored);
+  fs::remove(live_ + "/" + kRunLink, ignored);
   fs::remove(live_, ignored);
   live_ = history();
   own_live_ = false;
+  live_lock_.reset();
   lock_.reset();
   return {};
 }

@@ -68,8 +68,9 @@ class RunDirectory {
   Result<void> choose_live(const RunOptions& options);
 
   std::string id_, path_, live_;
-  bool own_live_{};  // live_ is outside of RUN, ours to remove.
-  UniqueFd lock_;    // Held while the run is open, so that nobody prunes it.
+  bool own_live_{};     // live_ is outside of RUN, ours to remove.
+  UniqueFd lock_;       // Held while the run is open, so that nobody prunes it.
+  UniqueFd live_lock_;  // And so that nobody takes the live files for those of a dead run.
 };
 
 /// Reads all of RUN but its reports. Errors: kUsage (not a run directory), kMalformedHistory, kIo.

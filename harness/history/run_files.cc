@@ -2,14 +2,17 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <set>
 
 #include "harness/base/unique_fd.h"
 
@@ -107,6 +110,45 @@ void remove_live_of(const std::string& run_directory) {
       continue;
     fs::remove_all(target, error);
   }
+}
+
+std::vector<DeadLive> dead_live_directories() {
+  const char* const temporary = std::getenv("TMPDIR");
+  std::vector<DeadLive> dead;
+  std::set<std::string> places{"/dev/shm", "/tmp", temporary == nullptr ? "/tmp" : temporary};
+  for (const std::string& place : places) {
+    std::error_code error;
+    for (fs::directory_iterator at(place, error), end; !error && at != end; at.increment(error)) {
+      const std::string path = at->path().string();
+      struct stat status {};
+      std::error_code not_ours;
+      if (at->path().filename().string().rfind(kLivePrefix, 0) != 0 ||
+          ::lstat(path.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) ||
+          status.st_uid != ::geteuid())
+        continue;
+      const fs::path history = fs::read_symlink(at->path() / kRunLink, not_ours);
+      const UniqueFd lock(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      if (!not_ours && lock && ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0)
+        dead.push_back({path, history.string()});
+    }
+  }
+  return dead;
+}
+
+Result<void> take_back(const DeadLive& live) {
+  std::error_code error;
+  if (fs::is_directory(live.history, error)) {
+    if (auto moved = move_files(live.path, live.history); !moved)
+      return moved;
+    const fs::path link = fs::path(live.history) / kLiveLink;
+    if (fs::read_symlink(link, error) == live.path)
+      fs::remove(link, error);
+  }
+  fs::remove_all(live.path, error);
+  if (error)
+    return Error{Error::Kind::kIo, fmt::format("cannot remove {}: {}", live.path, error.message()),
+                 ""};
+  return {};
 }
 
 }  // namespace lockstep::history

@@ -38,6 +38,8 @@ std::string rescue_files(const fs::path& from, const fs::path& to) {
   std::string problem;
   for (fs::directory_iterator at(from, error), end; !error && at != end; at.increment(error)) {
     std::error_code failed;
+    if (at->is_symlink(failed))
+      continue;
     fs::copy(at->path(), to / at->path().filename(),
              fs::copy_options::recursive | fs::copy_options::skip_existing, failed);
     if (failed)

@@ -15,6 +15,7 @@
 
 #include "harness/base/check.h"
 #include "harness/launch/interrupts.h"
+#include "harness/launch/job_file.h"
 #include "harness/os/exit_report.h"
 
 namespace lockstep::launch {
@@ -139,6 +140,7 @@ int run_guarded(const std::function<int(Supervisor&)>& body) {
   const UniqueFd signal_fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
   LS_CHECK(supervisor && signal_fd);
   watch(*supervisor, signal_fd.get());
+  const UniqueFd held = hold_job_file((*cleanup)->run_directory());
   const auto report = os::reap(supervisor->pidfd(), Clock::now() + std::chrono::seconds(1));
   const std::string marker = std::string(kJobMarker) + "=" + job_id;
   end_job({.ancestor = had_children ? 0 : guard, .marker = marker, .spared = (*cleanup)->spared()});

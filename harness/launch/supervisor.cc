@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "harness/launch/interrupts.h"
+#include "harness/launch/job_file.h"
 
 namespace lockstep::launch {
 
@@ -66,6 +67,11 @@ Result<CleanupPage::Handle> Supervisor::rescue_at_death(const std::string& live_
 }
 
 Result<CleanupPage::Handle> Supervisor::announce_run(const std::string& run_directory) {
+  Result<UniqueFd> file = create_job_file(run_directory, job_id_);
+  if (!file)
+    return file.error();
+  job_file_ = std::move(*file);
+  ::setenv(kRunMarker, run_directory.c_str(), 1);
   return cleanup_->add(CleanupPage::Kind::kRun, run_directory);
 }
 
@@ -75,6 +81,10 @@ void Supervisor::release(const os::ProcessHandle& process) { std::erase(kept_, p
 
 Result<void> Supervisor::let_live(const os::ProcessId& process) {
   kept_.push_back(process);
+  if (job_file_) {
+    if (auto noted = note_survivor(job_file_, process); !noted)
+      return noted;
+  }
   return cleanup_->add_spared(process);
 }
 

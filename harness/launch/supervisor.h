@@ -56,7 +56,8 @@ class Supervisor {
   /// owner has moved them.
   Result<CleanupPage::Handle> rescue_at_death(const std::string& live_directory,
                                               const std::string& destination);
-  /// Names RUN in the message about this process's death; while the handle lives.
+  /// Writes RUN/job, which says that this job lives, and tells what we start from now on where RUN
+  /// is. While the handle lives, the message about this process's death names it.
   Result<CleanupPage::Handle> announce_run(const std::string& run_directory);
 
   /// Processes that may live from case to case (warm parents); not leftovers of a case.
@@ -81,6 +82,7 @@ class Supervisor {
   UniqueFd interrupt_event_{};
   bool guard_dead_{};
   std::shared_ptr<CleanupPage> cleanup_{};
+  UniqueFd job_file_{};
   std::vector<os::ProcessId> kept_{};
   os::StackSampler stack_sampler_{};
 };

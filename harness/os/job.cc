@@ -67,9 +67,24 @@ bool ProcessHandle::forward(int number) const {
   return pidfd_ && ::syscall(SYS_pidfd_send_signal, pidfd_.get(), number, &info, 0) == 0;
 }
 
+namespace {
+
+// Nobody ends what it descends from.
+std::set<std::int32_t> us_and_above(const std::vector<ProcessStat>& all) {
+  std::map<std::int32_t, std::int32_t> parent_of;
+  for (const ProcessStat& process : all)
+    parent_of[process.id.pid] = process.parent;
+  std::set<std::int32_t> chain;
+  for (std::int32_t pid = ::getpid(); pid > 0 && chain.insert(pid).second;)
+    pid = parent_of[pid];
+  return chain;
+}
+
+}  // namespace
+
 std::vector<ProcessStat> members_of(const Family& family) {
   const std::vector<ProcessStat> all = read_processes();
-  std::set<std::int32_t> spared{::getpid()};
+  std::set<std::int32_t> spared = us_and_above(all);
   for (const ProcessStat& process : all) {
     if (std::find(family.spared.begin(), family.spared.end(), process.id) == family.spared.end())
       continue;
@@ -84,8 +99,11 @@ std::vector<ProcessStat> members_of(const Family& family) {
   }
   for (const ProcessStat& process : all) {
     if (!family.marker.empty() && !ours.contains(process.id.pid) &&
-        has_environment_entry(process.id.pid, family.marker))
+        has_environment_entry(process.id.pid, family.marker)) {
       ours.insert(process.id.pid);
+      for (const ProcessStat& below : descendants_of(process.id.pid, all))
+        ours.insert(below.id.pid);
+    }
   }
   std::vector<ProcessStat> members;
   for (const ProcessStat& process : all) {

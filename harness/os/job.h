@@ -55,14 +55,15 @@ struct Family {
   /// Its descendants belong to the job (it is a subreaper, so they cannot get away by forking
   /// twice). 0: nobody.
   std::int32_t ancestor{};
-  /// "LOCKSTEP_JOB=..."; whoever has it in the environment belongs to the job. Empty: nobody.
+  /// "LOCKSTEP_JOB=..."; whoever has it in the environment belongs to the job, and so do its
+  /// descendants. Empty: nobody.
   std::string marker{};
   /// Never touched, nor what descends from them: they live from case to case.
   std::vector<ProcessId> spared{};
 };
 
 /// The members that exist now, zombies included. A process in a session that a member leads is a
-/// member too.
+/// member too; the caller and those above it never are.
 std::vector<ProcessStat> members_of(const Family& family);
 
 struct EndedProcess {

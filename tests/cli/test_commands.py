@@ -11,11 +11,11 @@ class Help(ProgramTest):
     def test_help_names_the_commands(self) -> None:
         done = self.lockstep("--help")
         self.assertEqual((done.status, done.err), (0, ""))
-        for command in ("suite", "check", "explain"):
+        for command in ("suite", "run", "check", "clean", "explain"):
             self.assertIn(command, done.out)
 
     def test_every_command_has_help(self) -> None:
-        for command in ("suite", "check", "explain"):
+        for command in ("suite", "run", "check", "clean", "explain"):
             done = self.lockstep(command, "--help")
             self.assertEqual((done.status, done.err), (0, ""))
             self.assertGreater(len(done.lines), 3)

@@ -146,8 +146,9 @@ class AnyProgram(RunTest):
 
     def test_what_a_rank_left_behind_is_no_rank(self) -> None:
         left = "sleep 60 > /dev/null 2>&1 & echo $!"  # Has its RANK, and by the next look no parent but lockstep.
-        launch = f"RANK=0 WORLD_SIZE=1 sh -c '({left}); sleep 0.6'; sleep 0.6"
-        done = self.lockstep("run", "--keep", "--", "sh", "-c", launch)
+        seen = 'until grep -q process_start.*rank run/history/lockstep.jsonl; do sleep 0.1; done'
+        launch = f"RANK=0 WORLD_SIZE=1 sh -c '({left}); {seen}'; sleep 0.6"
+        done = self.lockstep("run", "--keep", "--run-dir", "run", "--", "sh", "-c", launch)
         pid = int(done.out)
         self.assertEqual((done.status, os.path.exists(f"/proc/{pid}")), (0, True), done.err)
         os.kill(pid, signal.SIGKILL)

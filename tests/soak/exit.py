@@ -16,6 +16,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -24,6 +25,7 @@ STORM = pathlib.Path(__file__).resolve().parents[1] / "process" / "storm"
 sys.path.insert(0, str(STORM))
 
 import plans  # noqa: E402
+import processes  # noqa: E402
 import storm  # noqa: E402
 
 LIMIT_S = 240.0
@@ -42,11 +44,16 @@ def run(seed: int, number: int, program: str, places: set) -> dict:
     command = [sys.executable, "-B", str(STORM / "storm.py"), str(seed), str(number), program]
     if place not in places:
         command.append("root")
-    done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=LIMIT_S, text=True)
+    job = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        return json.loads(done.stdout)
-    except ValueError:
-        return {"problems": [f"the storm itself failed: {done.stderr[-2000:]}"], "plan": "", "struck": [], "gone_s": 0.0,
+        said, errors = job.communicate(timeout=LIMIT_S)
+        return json.loads(said)
+    except (ValueError, subprocess.TimeoutExpired) as failed:
+        for pid in [*processes.descendants(job.pid), job.pid]:
+            processes.send(processes.Seen(pid), signal.SIGKILL)
+        if isinstance(failed, subprocess.TimeoutExpired):
+            errors = f"no end after {LIMIT_S:.0f} s"
+        return {"problems": [f"the storm itself failed: {errors[-2000:]}"], "plan": "", "struck": [], "gone_s": 0.0,
                 "unproven": [], "cleaned": 0}
 
 
@@ -55,7 +62,7 @@ def numbers(options: argparse.Namespace) -> list[int]:
         return [options.job]
     if options.short:  # Every kind of victim, with and without rights.
         every = plans.WITHOUT_TORCH // options.short
-        return [*range(0, plans.WITHOUT_TORCH, every)][:options.short]
+        return [*range(0, plans.WITHOUT_TORCH, every)][:options.short] + [plans.JOBS - 1]
     return list(range(plans.JOBS))
 
 

@@ -21,10 +21,12 @@ from processes import Seen
 
 TREE = str(pathlib.Path(__file__).with_name("tree.py"))
 TORCH_PROGRAM = str(pathlib.Path(__file__).with_name("steps.py"))
+BYSTANDERS = 6  # Below the first of them.
 PAUSE_S, STOPPED_S = 0.05, 5.0
 GONE_S = 3.0  # What lockstep promises when one of its own is killed ...
 LATE_S = 10.0  # ... and when it has failed, however busy the machine is.
 END_S = 90.0
+PATIENCE_S = 20.0
 NOBODY = 65534
 AS_USER = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
 AS_PID1 = ("unshare", "--pid", "--fork", "--mount-proc")
@@ -61,8 +63,10 @@ class Storm:
     def start_bystander(self) -> None:
         command = (*(AS_USER if self.plan.place == "user" else ()), python(), TREE, "bystander")
         self.bystander = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                          env=self.environment)
+                                          stderr=subprocess.DEVNULL, env=self.environment)
         assert self.bystander.stdout.readline() == b"ready\n"
+        while len(processes.descendants(self.bystander.pid)) < BYSTANDERS:
+            time.sleep(PAUSE_S)
         self.beside = [Seen(pid) for pid in (self.bystander.pid, *processes.descendants(self.bystander.pid))]
 
     def check_bystander(self) -> None:
@@ -191,11 +195,11 @@ class Storm:
         self.before_clean = len([pid for pid in self.strangers() if Seen(pid).state not in ("", "Z")])
         self.adopted.clear()
         prefix = AS_USER if self.plan.place == "user" else ()
-        done = subprocess.run([*prefix, self.program, "clean"], env=self.environment, cwd=self.home,
+        done = subprocess.run([*prefix, self.program, "clean", str(self.run_directory)], env=self.environment, cwd=self.home,
                               stdin=subprocess.DEVNULL, capture_output=True, timeout=END_S)
         self.adopted.clear()
         if done.returncode != 0:
-            self.problems.append(f"clean: status {done.returncode}: {done.stderr.decode()[-500:]}")
+            self.problems.append(f"clean: status {done.returncode}: {(done.stdout + done.stderr).decode()[-500:]}")
 
     # ------------------------------------------------------------------------------------------ what is left
 
@@ -213,7 +217,8 @@ class Storm:
             self.problems.append(f"/dev/shm has {shared}")
         if self.isolated and processes.listening():
             self.problems.append(f"listening: {processes.listening()}")
-        in_home = [name for name in os.listdir(self.home) if name != ".cache"]
+        theirs = (".cache", "torch", "pymp") if self.plan.torch else (".cache",)
+        in_home = [name for name in os.listdir(self.home) if not name.startswith(theirs)]
         if in_home:
             self.problems.append(f"temporary files: {in_home}")
         if self.run_directory.exists():
@@ -275,9 +280,14 @@ class Storm:
         self.start_bystander()
         self.start()
         self.strike()
+        # The kernel takes all of a namespace along with its pid 1.
+        if self.victim == "guard" and self.plan.place == "pid1" and self.plan.signal == signal.SIGKILL:
+            self.victim = "all"
         if self.victim == "all" and self.struck:
             self.clean()
         self.after_stop()
+        if self.plan.torch and not self.wait_for_end(PATIENCE_S):
+            processes.send(Seen(self.guard()), signal.SIGINT)  # Others may wait half an hour for one that never joined.
         if not self.wait_for_end(END_S):
             self.problems.append(f"it had not ended after {END_S:.0f} s")
         took = self.check_promise()

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <csignal>
+#include <cstdlib>
 
 #include "harness/os/exit_report.h"
 
@@ -161,6 +162,36 @@ TEST(EndEverything, LeavesZombiesToTheHook) {
   EXPECT_FALSE(killed);
   ASSERT_TRUE(report);
   EXPECT_EQ(report->exit_status, 5);
+}
+
+// Its own environment is empty, so only its parent tells.
+TEST(Members, DescendantsOfOneThatIsMarked) {
+  const std::string marker = "LOCKSTEP_TEST=" + unique_id();
+  const pid_t marked = child_that([&] {
+    ::execle("/bin/sh", "sh", "-c", "env -i sleep 60 & wait", nullptr,
+             std::array<const char*, 2>{marker.c_str(), nullptr}.data());
+  });
+  const Family family{.marker = marker};
+  const auto deadline = Clock::now() + kLimit;
+  while (Clock::now() < deadline &&
+         (members_of(family).size() < 2 || members_of(family).back().name != "sleep"))
+    ::usleep(10'000);
+  const std::vector<ProcessStat> members = members_of(family);
+  ASSERT_EQ(members.size(), 2U);
+  EXPECT_EQ(members[0].id.pid, marked);
+  EXPECT_EQ(members[1].parent, marked);
+  EXPECT_FALSE(has_environment_entry(members[1].id.pid, marker));
+  end_everything(family, Clock::now() + kLimit);
+  EXPECT_FALSE(lives(members[1].id.pid));
+}
+
+TEST(Members, NeverTheCallerNorWhatIsAboveIt) {
+  const Family like_us{.marker = std::string("PATH=") + ::getenv("PATH")};
+  ASSERT_TRUE(has_environment_entry(::getpid(), like_us.marker));
+  for (const ProcessStat& member : members_of(like_us)) {
+    EXPECT_NE(member.id.pid, ::getpid());
+    EXPECT_NE(member.id.pid, ::getppid());
+  }
 }
 
 TEST(EndEverything, NobodyWithoutAncestorAndMarker) { EXPECT_TRUE(members_of({}).empty()); }
