@@ -16,6 +16,7 @@ sys.path.insert(0, str(SOURCE / "fixtures" / "programs"))
 import table  # noqa: E402
 
 DEADLINE_S = 180
+BUILD = pathlib.Path(os.environ.get("LOCKSTEP_BUILD_DIR", SOURCE / "build")).resolve()
 
 
 @dataclasses.dataclass
@@ -37,15 +38,19 @@ class Judged:
 
 
 def lockstep() -> str:
-    build = pathlib.Path(os.environ.get("LOCKSTEP_BUILD_DIR", SOURCE / "build"))
-    return os.environ.get("LOCKSTEP_PROGRAM", str((build / "bin" / "lockstep").resolve()))
+    return os.environ.get("LOCKSTEP_PROGRAM", str(BUILD / "bin" / "lockstep"))
 
 
 def command(row: table.Row, world: int, run: pathlib.Path) -> list[str]:
-    python = os.environ.get("LOCKSTEP_PYTHON", str(SOURCE / ".venv" / "bin" / "python"))
     ranks = () if row.launcher else ("-n", str(world))
-    program = (python, *row.launcher, str(table.PROGRAMS / row.program), *row.arguments.split())
-    return [lockstep(), "run", *row.options, *ranks, "--run-dir", str(run), "--", *program]
+    return [lockstep(), "run", *row.options, *ranks, "--run-dir", str(run), "--", *program(row)]
+
+
+def program(row: table.Row) -> tuple:
+    if row.program.endswith(".cc"):
+        return (str(BUILD / "programs" / row.program.removesuffix(".cc")), *row.arguments.split())
+    python = os.environ.get("LOCKSTEP_PYTHON", str(SOURCE / ".venv" / "bin" / "python"))
+    return (python, *row.launcher, str(table.PROGRAMS / row.program), *row.arguments.split())
 
 
 def run(row: table.Row, world: int, keep: pathlib.Path | None = None) -> Judged:
@@ -84,7 +89,7 @@ def judge(row: table.Row, world: int, report: dict, status: int) -> Judged:
     if not code:
         if findings:
             judged.false_alarm = said
-        elif status != 0:
+        elif status != (2 if row.undecided else 0):
             judged.other = f"exit status {status}: {reasons(report)}"
         return judged
     named = {rank for finding in findings for rank in finding["culprits"]}
