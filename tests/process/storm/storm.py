@@ -263,12 +263,12 @@ class Storm:
         self.check_named(report, hit)
 
     def check_named(self, report: dict, hit: set) -> None:
-        """A rank that died of our signal is LS101, and nothing else is."""
+        """A rank that died of our signal is LS101; under another launcher it may be open who was first."""
         ended = [json.loads(line) for line in (self.run_directory / "history/lockstep.jsonl").read_text().splitlines()]
         died = {e.get("rank") for e in ended if e["e"] == "process_end" and e["pid"] in {s.pid for s in self.struck}
                 and e.get("signal") and not e.get("our_signal")}
         named = {rank for f in report["findings"] if f["code"] == "LS101" for rank in f["culprits"]}
-        if self.plan.place != "pid1" and died and died <= hit and not died <= named:
+        if self.plan.place != "pid1" and not self.plan.launcher and died and died <= hit and not died <= named:
             self.problems.append(f"rank {died} died of our signal, LS101 names {named}")
 
     # ------------------------------------------------------------------------------------------ all of it
