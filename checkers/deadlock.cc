@@ -255,6 +255,14 @@ bool ended_by_a_limit(const Run& run) {
   });
 }
 
+// A machine that is slow must not become a finding of the suite; a rank that was told to stand
+// still is one.
+bool is_worth_telling(const Plan& plan) {
+  const auto fault = plan.options.find("fault");
+  return plan.scenario.empty() ||
+         (fault != plan.options.end() && (fault->second == "sleep" || fault->second == "stop"));
+}
+
 std::optional<Finding> proven(const Run& run, const Situation& situation) {
   const RankSet stuck = situation.stuck();
   if (stuck.empty())
@@ -325,7 +333,7 @@ Verdict Deadlock::check(const Run& run) const {
     return verdict;
   }
   const std::optional<Finding> stalled = stall(run, situation);
-  if (stalled && ended_by_a_limit(run) && run.plan.scenario.empty()) {
+  if (stalled && ended_by_a_limit(run) && is_worth_telling(run.plan)) {
     verdict.outcome = Outcome::kFail;
     verdict.findings.push_back(*stalled);
     return verdict;

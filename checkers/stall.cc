@@ -45,6 +45,9 @@ bool waits_for_others(const StackSample* stack) {
          });
 }
 
+constexpr std::string_view kStopped = "is stopped by a signal";
+constexpr std::string_view kTraced = "is held by a debugger";
+
 const ThreadState* main_thread_in(const StateSample& sample) {
   for (const ThreadState& thread : sample.threads) {
     if (thread.tid == sample.pid)
@@ -100,6 +103,8 @@ class StalledCall {
     finding.culprits = blame_minority(group_, {waiting_, owed_.absent}, blamable).culprits;
     if (blamable)
       name_what_it_is_stalled_on(finding);
+    if (owed_.absent.empty())
+      name_who_is_stopped_inside(finding);
     add_evidence(finding);
     if (auto site = site_of(*waiter_.process, call_, "peer"))
       finding.sites.push_back(*site);
@@ -126,6 +131,26 @@ class StalledCall {
     finding.headline = fmt::format(
         "{} {}, and had not entered {} when the run was ended; {} waited", words(owed_.absent),
         stalled(*owed_.absent.begin()), group_.label(call_), words(waiting_));
+  }
+
+  /// All have entered, and some of them can do nothing for it: that is a fact, too. (If that is all
+  /// of them, somebody stopped the job.)
+  void name_who_is_stopped_inside(Finding& finding) const {
+    RankSet held;
+    for (const Rank rank : waiting_) {
+      if (const std::string what = stalled(rank); what == kStopped || what == kTraced)
+        held.insert(rank);
+    }
+    if (held.empty() || held.size() == waiting_.size())
+      return;
+    finding.code = "LS303";
+    finding.also.emplace_back("LS307");
+    finding.culprits = held;
+    for (const Rank rank : held)
+      finding.affected.erase(rank);
+    finding.headline =
+        fmt::format("{} {} inside {}; {} waited", words(held), stalled(*held.begin()),
+                    group_.label(call_), words(finding.affected));
   }
 
   void add_evidence(Finding& finding) const {
@@ -166,7 +191,7 @@ std::string stalled_on(const Run& run, std::int32_t pid, const StackSample* stac
       last = &sample;
   }
   const ThreadState* now = last == nullptr ? nullptr : main_thread_in(*last);
-  if (now == nullptr || waits_for_others(stack))
+  if (now == nullptr)
     return "";
   const bool for_a_while =
       last->at_ns > kStillNs &&
@@ -177,11 +202,12 @@ std::string stalled_on(const Run& run, std::int32_t pid, const StackSample* stac
       });
   if (!for_a_while)
     return "";
+  // Whatever it was in, it does nothing of it.
+  if (now->state == 'T' || now->state == 't')
+    return std::string(now->state == 'T' ? kStopped : kTraced);
+  if (waits_for_others(stack))
+    return "";
   switch (now->state) {
-    case 'T':
-      return "is stopped by a signal";
-    case 't':
-      return "is held by a debugger";
     case 'D':
       return "waits for a disk or device";
     case 'S':

@@ -127,8 +127,10 @@ std::optional<Expectation> expectation_of(const Case& cell) {
                        .marker = std::string(cell.mutant->site),
                        .tensor = std::string(cell.mutant->tensor)};
   }
-  if (!cell.option("fault").empty())
-    return Expectation{.code = "LS101", .culprits = struck};
+  const std::string fault = cell.option("fault");
+  if (!fault.empty())
+    return Expectation{.code = fault == "sleep" || fault == "stop" ? "LS303" : "LS101",
+                       .culprits = struck};
   return std::nullopt;
 }
 

@@ -7,6 +7,12 @@ namespace {
 
 constexpr double kLateS = 0.6;   // Of the rank that a victim waits for in a collective,
 constexpr double kAfterS = 0.2;  // and the time into its wait at which it is struck.
+constexpr double kForEverS = 3600;
+constexpr std::chrono::seconds kHangLimit{2};  // Two looks at what stands still, with room.
+
+bool hangs(const Case& cell) {
+  return cell.option("fault") == "sleep" || cell.option("fault") == "stop";
+}
 
 Case cell_of(const std::string& implementation, std::int32_t world,
              std::map<std::string, std::string> options) {
@@ -26,6 +32,10 @@ Result<void> ask_for_fault(Conversation& talk, const Case& cell) {
   const std::string at = cell.option("at");
   protocol::Json fault{
       {"message", "fault"}, {"kind", cell.option("fault")}, {"at", at}, {"status", 3}};
+  if (hangs(cell)) {
+    fault["seconds"] = kForEverS;
+    talk.answers_within(kHangLimit);
+  }
   if (at == "collective") {
     fault["seconds"] = kAfterS;
     const Rank late{(victim.value + 1) % cell.world_size};
@@ -53,10 +63,13 @@ std::vector<Case> CleanExit::cells() const {
   struct Fault {
     const char *kind{}, *at{};
   };
-  constexpr Fault kFaults[] = {{"raise", "forward"},   {"raise", "backward"}, {"raise", "teardown"},
-                               {"kill", "init"},       {"kill", "forward"},   {"kill", "backward"},
-                               {"kill", "collective"}, {"kill", "teardown"},  {"exit", "forward"},
-                               {"exit", "teardown"}};
+  constexpr Fault kFaults[] = {
+      {"raise", "forward"},    {"raise", "backward"}, {"raise", "teardown"},
+      {"kill", "init"},        {"kill", "forward"},   {"kill", "backward"},
+      {"kill", "collective"},  {"kill", "teardown"},  {"exit", "forward"},
+      {"exit", "teardown"},    {"exit", "backward"},  {"exit", "collective"},
+      {"raise", "collective"}, {"sleep", "forward"},  {"sleep", "backward"},
+      {"stop", "collective"}};
   std::int32_t victim = 0;
   for (const Fault& fault : kFaults) {
     cells.push_back(

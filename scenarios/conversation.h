@@ -60,6 +60,9 @@ class Conversation {
   Result<protocol::Answer> ask_rank(Rank rank, protocol::Json request);
   Result<protocol::Answer> ask_reference(protocol::Json request);
 
+  /// Of everything that is asked from now on.
+  void answers_within(std::chrono::milliseconds limit) { request_limit_ = limit; }
+
   /// A new file below RUN/tensors, "s2-rank1-grads".
   [[nodiscard]] std::filesystem::path tensor_path(const std::string& name) const;
   /// Writes one observation per tensor of `file`. Errors: kHost (LS904) if the host left no

@@ -55,6 +55,28 @@ TEST(Stall, WhatTheAbsentRankSleepsOnIsNamed) {
             0U);
 }
 
+TEST(Stall, WhoIsStoppedInsideTheCallIsNamed) {
+  const auto inside = [](std::size_t stopped) {
+    const Row before = times(2, {all_reduce("dp", 8).at("t.py", 5)});
+    const Row last{all_reduce("dp", 8).pending().at("t.py", 5)};
+    lockstep::Run run = make_run({before + last, before + last});
+    hang(run);
+    run.acted.push_back({0, stall_ns(run) + 350 * kMs, "interrupted", std::nullopt, 0, "SIGINT"});
+    for (StateSample& sample : run.states) {
+      if (sample.rank && static_cast<std::size_t>(sample.rank->value) >= 2 - stopped)
+        thread_of(sample, sample.pid).state = 'T';
+    }
+    return said_of(run);
+  };
+  const Finding one = inside(1);
+  EXPECT_EQ(one.code, "LS303");
+  EXPECT_EQ(one.culprits, RankSet{Rank{1}});
+  EXPECT_EQ(one.affected, RankSet{Rank{0}});
+  EXPECT_EQ(one.headline, "rank 1 is stopped by a signal inside all_reduce dp#2; rank 0 waited");
+  EXPECT_EQ(inside(2).code, "LS307") << "somebody stopped the whole job";
+  EXPECT_EQ(inside(0).culprits, RankSet{});
+}
+
 TEST(Stall, ARankThatWaitsForItsDataLoaderSaysSoAtTheUsersLine) {
   lockstep::Run run = stalled([](ThreadState& thread) { thread.wchan = "do_sys_poll"; });
   StackSample stack = stack_of(run, Rank{1}, {"poll"});
