@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""PyTorch's own exit race with and without lockstep: it must be no more frequent with it.
+
+A program that leaves without destroy_process_group right after Gloo work aborts in some runs, without us: a worker
+thread of Gloo drops a tensor when Python is gone. 100 runs under lockstep and 100 by hand, one after the other in
+turns; Fisher's exact test must not tell them apart (p > 0.01), and each abort under lockstep must be named as what it
+is. Resumable: what is done is kept in a file, and a call goes on where the last one stopped. Prints `N of M done`.
+"""
+
+import argparse
+import json
+import math
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+RUNS, P_MIN, RANKS = 100, 0.01, 2
+
+PROGRAM = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(6, 2))
+for _ in range(5):
+    model(torch.randn(8, 6)).pow(2).mean().backward()
+total = torch.ones(4)
+for work in [dist.all_reduce(total, async_op=True) for _ in range(10)]:
+    work.wait()
+dist.all_gather([torch.zeros(4) for _ in range(dist.get_world_size())], total)
+dist.all_reduce(torch.ones(4))
+"""
+NAMED = "was ended by SIGABRT in Gloo's teardown: it left without destroy_process_group"
+
+
+def by_hand(program: list) -> dict:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port = str(listening.getsockname()[1])
+    variables = {"WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    ranks = [subprocess.Popen(program, env={**os.environ, **variables, "RANK": str(rank)}, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for rank in range(RANKS)]
+    return {"ends": [rank.wait() for rank in ranks]}
+
+
+def under_lockstep(lockstep: str, program: list, folder: pathlib.Path) -> dict:
+    run = folder / "run"
+    subprocess.run([lockstep, "run", "-n", str(RANKS), "--run-dir", str(run), "--", *program], stdin=subprocess.DEVNULL,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    report = json.loads((run / "report.json").read_text())
+    statuses = [rank["status"] for rank in report["ranks"]]
+    return {"ends": [status["exited"] if "exited" in status else -status["signaled"] for status in statuses],
+            "said": [finding["headline"] for finding in report["findings"]]}
+
+
+def aborted(run: dict) -> bool:
+    return -signal.SIGABRT in run["ends"]
+
+
+def is_explained(run: dict) -> bool:
+    """The finding is there where a rank aborted, and nowhere else."""
+    named = [headline for headline in run["said"] if headline.endswith(NAMED)]
+    return (len(named), len(run["said"])) == ((1, 1) if aborted(run) else (0, 0))
+
+
+def fisher(a: int, of_a: int, b: int, of_b: int) -> float:
+    """Two-sided: the probability of a table that is no more likely than this one, all margins given."""
+    def likelihood(x: int) -> float:
+        return math.comb(of_a, x) * math.comb(of_b, a + b - x) / math.comb(of_a + of_b, a + b)
+
+    seen = likelihood(a)
+    possible = range(max(0, a + b - of_b), min(of_a, a + b) + 1)
+    return min(1.0, sum(p for p in map(likelihood, possible) if p <= seen * (1 + 1e-9)))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=60, help="stop after the run in which this is reached")
+    parser.add_argument("--again", action="store_true", help="forget what is done")
+    options = parser.parse_args()
+    build = pathlib.Path(os.environ.get("LOCKSTEP_BUILD_DIR", "build")).resolve()
+    python = os.environ.get("LOCKSTEP_PYTHON", str(pathlib.Path(__file__).resolve().parents[2] / ".venv/bin/python"))
+    state = build / "soak-exit-race.json"
+    done = {"with": [], "without": []} if options.again or not state.exists() else json.loads(state.read_text())
+    begun = time.monotonic()
+    while min(map(len, done.values())) < RUNS and time.monotonic() - begun < options.minutes * 60:
+        with tempfile.TemporaryDirectory(prefix="lockstep-soak-") as scratch:
+            program = pathlib.Path(scratch) / "leaves.py"
+            program.write_text(PROGRAM)
+            command = [python, "-B", str(program)]
+            if len(done["with"]) <= len(done["without"]):
+                done["with"].append(under_lockstep(str(build / "bin" / "lockstep"), command, pathlib.Path(scratch)))
+            else:
+                done["without"].append(by_hand(command))
+        state.write_text(json.dumps(done))
+        print(f"{sum(map(len, done.values()))} of {2 * RUNS} done", flush=True)
+    counts = {key: sum(map(aborted, runs)) for key, runs in done.items()}
+    p = fisher(counts["with"], len(done["with"]), counts["without"], len(done["without"]))
+    unexplained = [run for run in done["with"] if not is_explained(run)]
+    print(f"aborted: {counts['with']} of {len(done['with'])} with lockstep, {counts['without']} of {len(done['without'])} "
+          f"without; Fisher's p {p:.3f}; not named as it should be: {len(unexplained)}")
+    for run in unexplained:
+        print(run)
+    return 1 if p <= P_MIN or unexplained else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
