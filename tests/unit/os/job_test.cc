@@ -185,6 +185,33 @@ TEST(Members, DescendantsOfOneThatIsMarked) {
   EXPECT_FALSE(lives(members[1].id.pid));
 }
 
+// Neither its environment nor its parent tells any more, but the leader of its session does.
+TEST(Members, WhoeverIsInTheSessionOfOneThatIsMarked) {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  const std::string marker = "LOCKSTEP_TEST=" + unique_id();
+  const pid_t leader = child_that([&] {
+    ::setsid();
+    ::execle("/bin/sh", "sh", "-c", "(env -i sleep 60 &); sleep 60; :", nullptr,
+             std::array<const char*, 2>{marker.c_str(), nullptr}.data());
+  });
+  const Family family{.marker = marker};
+  const auto orphan = [&]() -> std::optional<ProcessStat> {
+    for (ProcessStat& member : members_of(family)) {
+      if (member.name == "sleep" && member.parent == ::getpid())
+        return member;
+    }
+    return std::nullopt;
+  };
+  const auto deadline = Clock::now() + kLimit;
+  while (Clock::now() < deadline && !orphan())
+    ::usleep(10'000);
+  const std::optional<ProcessStat> found = orphan();
+  ASSERT_TRUE(found);
+  EXPECT_FALSE(has_environment_entry(found->id.pid, marker));
+  EXPECT_EQ(found->session, leader);
+  end_everything({.ancestor = ::getpid()}, Clock::now() + kLimit);
+}
+
 TEST(Members, NeverTheCallerNorWhatIsAboveIt) {
   const Family like_us{.marker = std::string("PATH=") + ::getenv("PATH")};
   ASSERT_TRUE(has_environment_entry(::getpid(), like_us.marker));
