@@ -1,29 +1,55 @@
 #!/usr/bin/env python3
-"""What `lockstep run` costs a program: interleaved pairs with and without it.
+"""What `lockstep run` costs a program, beside what PyTorch's own Flight Recorder and DETAIL mode cost it.
 
-usage: cost.py LOCKSTEP [--python PYTHON] [--pairs N]
+usage: cost.py LOCKSTEP [--python PYTHON] [--rounds N] [--only PROGRAM]
 
-Of each program the median of both ways, the median of the differences, and the median of the ratios with its 95 %
-interval (order statistics). The programs are in cost/; each prints one number.
+A round runs a program once in each way, in an order that changes from round to round. Of each way the median of the
+differences to, and of the ratios with, the plain run of the same round, each with its 95 % interval (order
+statistics): the upper end is what counts. A way in which the program ends badly is told and left out. The programs
+are in cost/; each prints one number.
 """
 
 import argparse
 import math
+import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 
 PROGRAMS = pathlib.Path(__file__).parent / "cost"
+PLAIN, SEEN, RECORDED, DETAIL = "plain", "lockstep", "Flight Recorder", "DETAIL"
+VARIABLES = {
+    PLAIN: {"TORCH_FR_BUFFER_SIZE": "0"},
+    SEEN: {"TORCH_FR_BUFFER_SIZE": "0"},
+    RECORDED: {"TORCH_FR_BUFFER_SIZE": "2000"},
+    DETAIL: {"TORCH_FR_BUFFER_SIZE": "0", "TORCH_DISTRIBUTED_DEBUG": "DETAIL"},
+}
+# Name, unit, ranks that lockstep starts, ways. The fake backend knows neither of PyTorch's tools.
+MEASURED = [
+    ("collective", "ns", ("-n", "1"), (SEEN,)),
+    ("gloo_collective", "us", (), (SEEN, RECORDED, DETAIL)),
+    ("ddp_step", "us", (), (SEEN, RECORDED, DETAIL)),
+]
 
 
-def measure(command: list[str]) -> float:
+class EndedBadly(Exception):
+    pass
+
+
+def measure(lockstep: str, python: str, name: str, ranks: tuple, way: str) -> float:
+    command = [python, "-B", str(PROGRAMS / f"{name}.py")]
+    if way == SEEN:
+        command = [lockstep, "run", *ranks, "--", *command]
     with tempfile.TemporaryDirectory() as folder:
-        result = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=600)
-    if result.returncode not in (0, 2):
-        sys.exit(f"{' '.join(command)} ended with {result.returncode}:\n{result.stderr}")
-    return float(result.stdout.split()[-1])
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=600, stdin=subprocess.DEVNULL,
+                              env={**os.environ, **VARIABLES[way]})
+    if done.returncode != 0:
+        signals = re.findall(r"signal (SIG\w+)", done.stderr)
+        raise EndedBadly(f"ended by {signals[-1]}" if signals else f"exit status {done.returncode}: {done.stderr[-400:]}")
+    return float(done.stdout.split()[-1])
 
 
 def interval(values: list[float]) -> tuple[float, float]:
@@ -34,31 +60,44 @@ def interval(values: list[float]) -> tuple[float, float]:
     return ordered[low], ordered[high]
 
 
-def compare(name: str, unit: str, plain: list[str], seen: list[str], pairs: int) -> None:
-    without, with_ = [], []
-    for i in range(pairs):
-        for values, command in [(without, plain), (with_, seen)][:: 1 if i % 2 == 0 else -1]:
-            values.append(measure(command))
-    ratios = [b / a for a, b in zip(without, with_, strict=True)]
-    low, high = interval(ratios)
-    difference = statistics.median(b - a for a, b in zip(without, with_, strict=True))
-    print(
-        f"{name:<12} {statistics.median(without):10.1f} {unit} without, {statistics.median(with_):10.1f} with: "
-        f"{difference:+.1f} {unit}, x {statistics.median(ratios):.4f} (95 %: {low:.4f} to {high:.4f}; {pairs} pairs)",
-        flush=True,
-    )
+def compare(lockstep: str, python: str, program: tuple, rounds: int) -> None:
+    name, unit, ranks, ways = program
+    took, bad = {way: [] for way in (PLAIN, *ways)}, {}
+    for i in range(rounds):
+        order = [PLAIN, *ways]
+        for way in (order[i % len(order):] + order[: i % len(order)])[:: 1 if i % 2 == 0 else -1]:
+            if way in bad:
+                continue
+            try:
+                took[way].append(measure(lockstep, python, name, ranks, way))
+            except EndedBadly as end:
+                if way in (PLAIN, SEEN):
+                    sys.exit(f"{name}, {way}: {end}")
+                bad[way] = end
+    print(f"{name}: {statistics.median(took[PLAIN]):.1f} {unit} as it is; {rounds} rounds")
+    for way in ways:
+        if way in bad:
+            print(f"  {way:<16} {bad[way]}")
+            continue
+        pairs = list(zip(took[PLAIN], took[way], strict=True))
+        differences, ratios = [b - a for a, b in pairs], [b / a for a, b in pairs]
+        more, less = interval(differences), interval(ratios)
+        print(f"  {way:<16} {statistics.median(differences):+.1f} {unit} (95 %: {more[0]:+.1f} to {more[1]:+.1f}), "
+              f"x {statistics.median(ratios):.4f} (95 %: {less[0]:.4f} to {less[1]:.4f})", flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("lockstep")
     parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--pairs", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--only", default="", help="only the program of this name")
     options = parser.parse_args()
-    subprocess.run([options.lockstep, "tap", "build", "--python", options.python], check=True, stdout=sys.stderr)
-    for name, unit, ranks in (("collective", "ns", ["-n", "1"]), ("ddp_step", "us", [])):
-        plain = [options.python, "-B", str(PROGRAMS / f"{name}.py")]
-        compare(name, unit, plain, [options.lockstep, "run", *ranks, "--", *plain], options.pairs)
+    lockstep = str(pathlib.Path(options.lockstep).resolve())
+    subprocess.run([lockstep, "tap", "build", "--python", options.python], check=True, stdout=sys.stderr)
+    for program in MEASURED:
+        if options.only in ("", program[0]):
+            compare(lockstep, options.python, program, options.rounds)
 
 
 if __name__ == "__main__":

@@ -101,6 +101,7 @@ WITH_TORCH = [
     Case("torch: signals blocked and ignored", python("surroundings_of_rank"), ranks=2, prepare=signals),
     Case("torch: python -I -S", python("isolated", options=("-I", "-S")), ranks=2, environment={
         "PACKAGES": str(next(pathlib.Path(PYTHON).parent.parent.glob("lib*/python*/site-packages")))}),
+    Case("torch: a program in C++", (str(BUILD.resolve() / "programs" / "counters"), "good"), ranks=2),
     Case("torch: a pipeline", (PYTHON, "-B", str(GOOD / "pipeline.py"), "good"), ranks=2),
 ]
 
