@@ -14,6 +14,7 @@
 
 #include "harness/cli/commands.h"
 #include "harness/history/run_files.h"
+#include "harness/launch/guard.h"
 #include "harness/launch/job_file.h"
 #include "harness/launch/supervisor.h"
 #include "harness/os/job.h"
@@ -169,6 +170,10 @@ class Clean {
 }  // namespace
 
 int run_clean_command(const std::string& run_directory, bool dry_run) {
+  if (!launch::proc_is_ours())
+    return report_error({Error::Kind::kEnvironment,
+                         "/proc shows the processes of another pid namespace",
+                         "mount one of this"});
   return Clean(run_directory, dry_run).run();
 }
 

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "harness/base/check.h"
 #include "harness/launch/interrupts.h"
@@ -103,7 +104,14 @@ void end_job(const os::Family& family) {
 
 }  // namespace
 
+bool proc_is_ours() {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self", error) == std::to_string(::getpid());
+}
+
 int run_guarded(const std::function<int(Supervisor&)>& body) {
+  if (!proc_is_ours())
+    return complain("/proc shows the processes of another pid namespace; mount one of this");
   const bool had_children = has_children();
   Result<std::shared_ptr<CleanupPage>> cleanup = CleanupPage::create();
   if (!cleanup)

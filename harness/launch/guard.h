@@ -9,6 +9,10 @@
 
 namespace lockstep::launch {
 
+/// /proc is that of our pid namespace. Else its pids would be those of strangers, and we end
+/// processes by what it says.
+bool proc_is_ours();
+
 /// Runs `body` in a supervised child and returns what the process should exit with. To be called
 /// from main, before any thread exists and before anything is started.
 ///

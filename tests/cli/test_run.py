@@ -186,6 +186,32 @@ class Interrupted(RunTest):
         self.interrupt(signal.SIGTERM)
 
 
+def can_unshare() -> bool:
+    return subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"], capture_output=True).returncode == 0
+
+
+@unittest.skipUnless(can_unshare(), "needs to make a pid namespace: root, or user namespaces")
+class Pid1(RunTest):
+    """As in a container: lockstep is pid 1."""
+
+    def unshared(self, *options: str) -> subprocess.CompletedProcess:
+        # A program that leaves when its parent is gone: that is no pid 1, though lockstep is.
+        watch = "import os, sys; sys.exit(os.fork() == 0 and os.getppid() == 1 or os.getppid() == 1)"
+        return subprocess.run(["unshare", "--pid", "--fork", *options, PROGRAM, "run", "--run-dir", "run", "-n", "2", "--",
+                               sys.executable, "-c", watch], cwd=self.directory, env=environment(),
+                              capture_output=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL)
+
+    def test_healthy(self) -> None:
+        done = self.unshared("--mount-proc")
+        self.assertEqual(done.returncode, 0, done)
+        self.assertEqual(self.report()["findings"], [])
+
+    def test_proc_of_another_namespace_is_refused(self) -> None:
+        done = self.unshared()
+        self.assertEqual(done.returncode, 125, done)
+        self.assertIn(b"/proc", done.stderr)
+
+
 PRELUDE = """
 import os, sys, time, torch, torch.distributed as dist
 dist.init_process_group("gloo")
