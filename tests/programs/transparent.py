@@ -29,6 +29,7 @@ OF_LOCKSTEP = {
     "environment LOCKSTEP_TORCH": "the LibTorch that the tap was built for",
     "environment LOCKSTEP_HISTORY": "where the tap writes",
     "environment LOCKSTEP_JOB": "the mark by which leftovers of a job are known as its own",
+    "environment LOCKSTEP_RUN": "where the run is, for `lockstep clean` to settle what a killed lockstep left",
     "environment MASTER_PORT": "another free port each time",
     "parent-death signal": "a rank that lockstep starts must not outlive it",
     "process group": "each rank leads its own under -n, so that it can be ended with what it starts",
