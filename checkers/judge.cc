@@ -10,10 +10,13 @@
 #include "checkers/batch_statistics.h"
 #include "checkers/collective_order.h"
 #include "checkers/deadlock.h"
+#include "checkers/descriptors.h"
+#include "checkers/exiting.h"
 #include "checkers/gradient_reference.h"
 #include "checkers/history_complete.h"
 #include "checkers/joining.h"
 #include "checkers/kept_buffers.h"
+#include "checkers/leftovers.h"
 #include "checkers/loop_exit.h"
 #include "checkers/loss_weighting.h"
 #include "checkers/marks.h"
@@ -33,7 +36,7 @@ constexpr std::size_t kEvidenceMax = 24;
 std::int32_t place_of(const std::string& code) {
   static const std::map<std::string, std::int32_t> kPlaces{
       {"LS101", 10}, {"LS107", 10}, {"LS305", 20}, {"LS306", 20}, {"LS102", 21},
-      {"LS302", 40}, {"LS303", 50}, {"LS301", 60}, {"LS307", 70}};
+      {"LS103", 22}, {"LS302", 40}, {"LS303", 50}, {"LS301", 60}, {"LS307", 70}};
   const auto place = kPlaces.find(code);
   if (place != kPlaces.end())
     return place->second;
@@ -55,7 +58,11 @@ std::tuple<std::int64_t, std::int32_t> data_place(const Finding& finding) {
 }
 
 bool is_an_end(const Finding& finding) {
-  return finding.code == "LS101" || finding.code == "LS102";
+  return finding.code == "LS101" || finding.code == "LS102" || finding.code == "LS103";
+}
+
+bool is_left_behind(const Finding& finding) {
+  return finding.code == "LS104" || finding.code == "LS106";
 }
 
 bool is_a_loop_exit(const Finding& finding) {
@@ -79,7 +86,8 @@ void absorb(Finding& first, Finding& later) {
       place_of(first.code) == 30 && later.code.rfind("LS3", 0) == 0 && later.seq >= first.seq;
   const bool same_call = !first.group.empty() && first.group == later.group &&
                          (first.seq == later.seq || mismatch_led_there);
-  const bool explains_wait = is_an_end(first) && later.code.rfind("LS3", 0) == 0;
+  const bool explains_wait =
+      is_an_end(first) && (later.code.rfind("LS3", 0) == 0 || is_left_behind(later));
   const bool left_the_loop_and_exited =
       is_a_loop_exit(first) && later.code == "LS102" && later.culprits == first.culprits;
   first.consequences += later.consequences;
@@ -162,11 +170,11 @@ std::vector<Finding> first_wrong_value(std::vector<Finding> findings) {
   return findings;
 }
 
-std::vector<Finding> combine(const std::vector<Verdict>& verdicts) {
+std::vector<Finding> errors_among(const std::vector<Finding>& found) {
   std::vector<Finding> of_order;
   std::vector<Finding> of_data;
-  for (const Verdict& verdict : verdicts) {
-    for (const Finding& finding : verdict.findings)
+  for (const Finding& finding : found) {
+    if (finding.severity == Severity::kError)
       (is_about_data(finding) ? of_data : of_order).push_back(finding);
   }
   std::vector<Finding> order = one_per_divergence(std::move(of_order));
@@ -179,6 +187,17 @@ std::vector<Finding> combine(const std::vector<Verdict>& verdicts) {
     return {data.front(), order.front()};
   absorb(order.front(), data.front());  // Values after a divergence are worth nothing.
   return order;
+}
+
+/// Warnings explain nothing and follow from nothing: they stand beside.
+std::vector<Finding> combine(const std::vector<Verdict>& verdicts) {
+  std::vector<Finding> found;
+  for (const Verdict& verdict : verdicts)
+    found.insert(found.end(), verdict.findings.begin(), verdict.findings.end());
+  std::vector<Finding> combined = errors_among(found);
+  std::copy_if(found.begin(), found.end(), std::back_inserter(combined),
+               [](const Finding& finding) { return finding.severity != Severity::kError; });
+  return combined;
 }
 
 Verdict checked(const Checker& checker, const Run& run) {
@@ -200,6 +219,9 @@ Verdict checked(const Checker& checker, const Run& run) {
 Checkers all_checkers() {
   Checkers checkers;
   checkers.push_back(std::make_unique<ProcessEndChecker>());
+  checkers.push_back(std::make_unique<Exiting>());
+  checkers.push_back(std::make_unique<Leftovers>());
+  checkers.push_back(std::make_unique<DescriptorGrowth>());
   checkers.push_back(std::make_unique<Joining>());
   checkers.push_back(std::make_unique<LoopExit>());
   checkers.push_back(std::make_unique<UnreducedGradients>());

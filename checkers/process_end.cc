@@ -3,180 +3,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <csignal>
-#include <string_view>
-#include <tuple>
+#include <string>
+#include <vector>
 
+#include "checkers/descriptors.h"
+#include "checkers/failures.h"
 #include "checkers/gloo_teardown.h"
 #include "checkers/groups.h"
-#include "checkers/second_derivative.h"
+#include "checkers/leftovers.h"
 #include "checkers/sites.h"
 #include "checkers/waits.h"
 
 namespace lockstep::checkers {
 namespace {
 
-constexpr std::size_t kTextMax = 200;
-
-std::string signal_name(std::int32_t signal) {
-  constexpr std::array<std::pair<std::int32_t, std::string_view>, 14> kNames{
-      {{SIGHUP, "SIGHUP"},
-       {SIGINT, "SIGINT"},
-       {SIGQUIT, "SIGQUIT"},
-       {SIGILL, "SIGILL"},
-       {SIGTRAP, "SIGTRAP"},
-       {SIGABRT, "SIGABRT"},
-       {SIGBUS, "SIGBUS"},
-       {SIGFPE, "SIGFPE"},
-       {SIGKILL, "SIGKILL"},
-       {SIGUSR1, "SIGUSR1"},
-       {SIGSEGV, "SIGSEGV"},
-       {SIGUSR2, "SIGUSR2"},
-       {SIGPIPE, "SIGPIPE"},
-       {SIGTERM, "SIGTERM"}}};
-  for (const auto& [number, text] : kNames) {
-    if (number == signal)
-      return std::string(text);
-  }
-  return fmt::format("signal {}", signal);
-}
-
-/// What a rank says when another one is gone or silent.
-bool speaks_of_a_peer(std::string_view text) {
-  constexpr std::array kTexts{std::string_view{"Connection closed by peer"},
-                              std::string_view{"Connection reset by peer"},
-                              std::string_view{"Connection refused"},
-                              std::string_view{"Broken pipe"},
-                              std::string_view{"gloo/transport"},
-                              std::string_view{"Application timeout caused pair closure"},
-                              std::string_view{"Timed out waiting"},
-                              std::string_view{"Socket Timeout"},
-                              std::string_view{"ncclRemoteError"},
-                              std::string_view{"NCCL communicator was aborted"},
-                              std::string_view{"Broken pipe"},
-                              std::string_view{"recvValue failed"}};
-  return std::any_of(kTexts.begin(), kTexts.end(),
-                     [&](std::string_view t) { return text.find(t) != std::string_view::npos; });
-}
-
-std::string first_line(const std::string& text) {
-  std::string line = text.substr(0, text.find('\n'));
-  if (line.size() > kTextMax)
-    line = line.substr(0, kTextMax) + "...";
-  return line;
-}
-
-/// The first sign that a rank failed.
-struct Failure {
-  Rank rank{};
-  std::uint64_t at_ns{};
-  std::string what{};       ///< "was killed by SIGKILL".
-  std::string exception{};  ///< Its text, for one that raised.
-  bool after_a_peer{};      ///< Its own evidence says that another rank was gone or silent first.
-  bool aborted{};           ///< SIGABRT: how C++ programs end on an error of the transport.
-  std::optional<SiteRef> raised{};
-};
-
-bool had_failed_collective(const Run& run, Rank rank) {
-  const Process* process = current_process(run, rank);
-  return process != nullptr && std::any_of(process->collectives.begin(), process->collectives.end(),
-                                           [](const Collective& c) { return c.failed; });
-}
-
-/// An elastic launcher started the rank again: what this attempt ended with is over.
-bool was_replaced(const Run& run, const ProcessEnd& end) {
-  const bool seen =
-      std::any_of(run.processes.begin(), run.processes.end(), [&](const Process& process) {
-        return process.rank == end.rank && process.pid != end.pid && process.opened_ns >= end.at_ns;
-      });
-  return seen || std::any_of(run.starts.begin(), run.starts.end(), [&](const ProcessStart& start) {
-           return start.rank == end.rank && start.pid != end.pid && start.at_ns >= end.at_ns;
-         });
-}
-
-bool failed(const ProcessEnd& end) {
-  return !end.our_signal && (end.signal || end.exit_status.value_or(0) != 0);
-}
-
-/// A launcher ends the other ranks when one has failed.
-bool may_be_the_launchers(const Run& run, const ProcessEnd& end) {
-  const bool asked = end.signal == SIGTERM || end.signal == SIGINT || end.signal == SIGKILL;
-  const bool launched = std::any_of(run.starts.begin(), run.starts.end(),
-                                    [](const auto& start) { return start.role == Role::kOther; });
-  return asked && launched &&
-         std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& other) {
-           return other.role == Role::kRank && other.rank != end.rank && failed(other) &&
-                  other.at_ns <= end.at_ns;
-         });
-}
-
 /// The command that started the ranks made nothing of it.
 bool was_hidden(const Run& run) {
   return std::any_of(run.ends.begin(), run.ends.end(), [](const ProcessEnd& end) {
     return end.role == Role::kOther && !end.our_signal && end.exit_status == 0;
   });
-}
-
-std::vector<Failure> failures_of(const Run& run) {
-  std::vector<Failure> failures;
-  const auto add = [&](Failure failure) {
-    for (Failure& known : failures) {
-      if (known.rank == failure.rank) {
-        if (failure.at_ns < known.at_ns)
-          known = std::move(failure);
-        return;
-      }
-    }
-    failures.push_back(std::move(failure));
-  };
-  for (const Request& request : run.requests) {
-    if (request.role != Role::kRank || !request.rank || request.outcome != "failed" ||
-        says_no_derivative(run, request.text))  // The checker second-derivative tells of it.
-      continue;
-    Failure failure{*request.rank,
-                    request.answered_ns.value_or(request.at_ns),
-                    fmt::format("raised: {}", first_line(request.text)),
-                    request.text,
-                    speaks_of_a_peer(request.text),
-                    false,
-                    site_of(*request.rank, request.raised_at.frames, "raised")};
-    add(std::move(failure));
-  }
-  for (const ProcessEnd& end : run.ends) {
-    if (end.role != Role::kRank || !end.rank || !failed(end) || was_replaced(run, end))
-      continue;
-    if (ended_in_gloo_teardown(run, end)) {
-      const std::string words(kEndedInTeardown);
-      add({*end.rank, end.at_ns, words, words, false, true, std::nullopt});
-      continue;
-    }
-    for (const Raised& raised : run.raised) {  // What it printed, and caught, says nothing.
-      if (raised.rank == end.rank && raised.pid == end.pid && raised.text != kTerminated)
-        add({*raised.rank, raised.at_ns, fmt::format("raised: {}", first_line(raised.text)),
-             raised.text, speaks_of_a_peer(raised.text), false,
-             site_of(*raised.rank, raised.raised_at.frames, "raised")});
-    }
-    const bool signalled = end.signal.has_value();
-    const bool hit = signalled && *end.signal != SIGABRT && *end.signal != SIGPIPE;
-    Failure failure{
-        *end.rank,
-        end.at_ns,
-        signalled ? fmt::format("was killed by {}", signal_name(*end.signal))
-                  : fmt::format("exited with status {}", *end.exit_status),
-        "",
-        (!hit && had_failed_collective(run, *end.rank)) || may_be_the_launchers(run, end),
-        signalled && *end.signal == SIGABRT,
-        std::nullopt};
-    add(std::move(failure));
-  }
-  // Whoever failed for a reason of its own comes before whoever may only have noticed; then by
-  // time.
-  std::stable_sort(failures.begin(), failures.end(), [](const Failure& a, const Failure& b) {
-    return std::tuple(a.after_a_peer, a.aborted, a.at_ns) <
-           std::tuple(b.after_a_peer, b.aborted, b.at_ns);
-  });
-  return failures;
 }
 
 /// Others were in, or beyond, a collective that this rank never issued, and came to a bad or a
@@ -292,6 +137,17 @@ Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
   if (was_hidden(run)) {
     finding.also.emplace_back("LS108");
     finding.evidence.emplace_back("the command that started the ranks ended with status 0");
+  }
+  if (!first.found_out.empty())
+    finding.evidence.push_back(first.found_out);
+  if (std::string late = noticed_late(run, first.rank); !late.empty()) {
+    finding.also.emplace_back("LS109");
+    finding.evidence.push_back(std::move(late));
+  }
+  if (speaks_of_descriptors(first.exception)) {
+    for (std::string& line : descriptors_of(run, first.rank))
+      finding.evidence.push_back(std::move(line));
+    finding.help = kHelpWithDescriptors;
   }
   if (first.after_a_peer)
     finding.evidence.emplace_back(

@@ -8,11 +8,13 @@
 #include <utility>
 
 #include "checkers/attribution.h"
+#include "checkers/children.h"
 #include "checkers/sites.h"
 
 namespace lockstep::checkers {
 namespace {
 
+constexpr std::size_t kChildrenMax = 4;
 constexpr std::uint64_t kStillNs = 200'000'000;  // Asleep throughout two samples this far apart.
 
 bool has(std::string_view text, std::string_view part) {
@@ -164,9 +166,20 @@ class StalledCall {
       const auto site = whereabouts(*absent, situation_.cutoff_ns(),
                                     finding.culprits.contains(rank) ? "culprit" : "peer");
       finding.evidence.push_back(fmt::format("rank {}: {}{}", rank.value, what, at_site(site)));
+      add_children(finding, *absent);
       if (site)
         finding.sites.push_back(*site);
     }
+  }
+
+  /// What it waits for may be one of them: a loader worker, a command.
+  void add_children(Finding& finding, const ProcessState& absent) const {
+    const StateSample* state = last_state(run_, absent.process->pid, situation_.cutoff_ns());
+    const bool waits =
+        state != nullptr && (state->waits_for_child || !by_frames(absent.main_stack).empty());
+    for (std::size_t i = 0; waits && i < std::min(state->children.size(), kChildrenMax); ++i)
+      finding.evidence.push_back(
+          fmt::format("rank {}: {}", absent.rank.value, in_words(state->children[i])));
   }
 
   const Run& run_;

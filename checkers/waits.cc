@@ -105,20 +105,6 @@ bool runs_python(const Run& run, const Process& process) {
   });
 }
 
-/// Threads of libraries that run Python and never issue a collective.
-bool is_known_helper(const StackSample& stack) {
-  constexpr std::array kHelpers{std::string_view{"_pin_memory_loop"},
-                                std::string_view{"QueueFeederThread"},
-                                std::string_view{"_feed"},
-                                std::string_view{"TMonitor"},
-                                std::string_view{"QueueListener"},
-                                std::string_view{"_monitor"}};
-  return std::any_of(stack.frames.begin(), stack.frames.end(), [&](const Frame& frame) {
-    return std::any_of(kHelpers.begin(), kHelpers.end(),
-                       [&](std::string_view helper) { return has(frame.function, helper); });
-  });
-}
-
 bool is_timed(std::string_view function) {
   return has(function, "timedwait") || has(function, "clockwait") || has(function, "wait_for") ||
          has(function, "wait_until") || has(function, "nanosleep");
@@ -232,6 +218,19 @@ std::optional<Wait> wait_of(const Run& run, const ProcessState& state, std::int3
 }
 
 }  // namespace
+
+bool is_known_helper(const StackSample& stack) {
+  constexpr std::array kHelpers{std::string_view{"_pin_memory_loop"},
+                                std::string_view{"QueueFeederThread"},
+                                std::string_view{"_feed"},
+                                std::string_view{"TMonitor"},
+                                std::string_view{"QueueListener"},
+                                std::string_view{"_monitor"}};
+  return std::any_of(stack.frames.begin(), stack.frames.end(), [&](const Frame& frame) {
+    return std::any_of(kHelpers.begin(), kHelpers.end(),
+                       [&](std::string_view helper) { return has(frame.function, helper); });
+  });
+}
 
 std::optional<SiteRef> whereabouts(const ProcessState& state, std::uint64_t cutoff_ns,
                                    const std::string& role) {

@@ -42,6 +42,9 @@ std::optional<SiteRef> whereabouts(const ProcessState& state, std::uint64_t cuto
 /// Requests to this rank that have no answer yet.
 bool has_open_request(const Run& run, Rank rank, std::uint64_t cutoff_ns);
 
+/// A thread of a library that runs Python and never issues a collective.
+bool is_known_helper(const StackSample& stack);
+
 /// In a c10d wait without a limit of its own (a store wait is none).
 bool in_collective_wait(const StackSample& stack);
 

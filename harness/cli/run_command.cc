@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "checkers/deadlock.h"
+#include "checkers/exiting.h"
 #include "harness/base/clock.h"
 #include "harness/base/version.h"
 #include "harness/cli/commands.h"
@@ -187,6 +188,12 @@ class Session {
           record(Acted{.at_ns = now_ns(), .action = "interrupted", .reason = event.text});
           return event.text;
         case Kind::kDeadline:
+          if (stalled_for(job) >= notice_after_ / 2 && stalled_for(job) < notice_after_ &&
+              stalled_for(job) < stall_limit()) {
+            job.sample();  // What is there in the second look, too, has lasted.
+            looked_ = true;
+            break;
+          }
           if (stalled_for(job) >= stall_limit()) {
             job.sample();
             std::string why = fmt::format("--stall-limit {} s", command_.stall_limit_s);
@@ -216,17 +223,23 @@ class Session {
 
   /// Each notice comes after twice the time of the one before, until something moves.
   Clock::time_point next_notice(const launch::RunJob& job) {
-    if (job.last_move() != moved_)
-      notice_after_ = kFirstNoticeAfter;
+    if (job.last_move() != moved_) {
+      notice_after_ = std::min<Clock::duration>(kFirstNoticeAfter, stall_limit());
+      looked_ = false;
+    }
     moved_ = job.last_move();
-    return moved_ + std::min<Clock::duration>(notice_after_, stall_limit());
+    return moved_ +
+           std::min<Clock::duration>(looked_ ? notice_after_ : notice_after_ / 2, stall_limit());
   }
 
-  void tell_stall(const launch::RunJob& job, const history::Follower& follower) {
+  void tell_stall(launch::RunJob& job, const history::Follower& follower) {
     notice_after_ *= 2;
+    job.sample();
     const auto stalled = std::chrono::duration_cast<std::chrono::seconds>(stalled_for(job));
     const bool any = std::any_of(follower.run().processes.begin(), follower.run().processes.end(),
                                  [](const Process& process) { return !process.groups.empty(); });
+    for (const std::string& line : checkers::on_their_way_out(follower.run()))
+      notice("LEAVING", line);
     if (any || stalled >= kStartMayTake)
       tell_activity("STALLED", fmt::format("no rank has moved for {} s", stalled.count()),
                     follower);
@@ -248,7 +261,6 @@ class Session {
           fmt::format("process {} ({}) was left behind and {}", process.id.pid, process.name,
                       process.gone ? "was ended" : "could not be ended");
       notice("LEFT", what);
-      record(Note{.at_ns = now_ns(), .text = what});
     }
   }
 
@@ -273,6 +285,7 @@ class Session {
   const std::uint64_t begun_ns_{now_ns()};
   bool hang_told_{};
   Clock::time_point moved_{};
+  bool looked_{};  // Since then, half-way to the notice.
   Clock::duration notice_after_{kFirstNoticeAfter};
 };
 

@@ -96,6 +96,12 @@ Result<void> JournalWriter::append(const StateSample& event) {
                        {"wchan", thread.wchan},
                        {"switches", thread.context_switches},
                        {"cpu_ns", thread.cpu_ns}});
+  for (const ChildState& child : event.children)
+    json["children"].push_back({{"pid", child.pid},
+                                {"name", child.name},
+                                {"state", std::string(1, child.state)},
+                                {"wchan", child.wchan}});
+  set(json, "waits_for_child", event.waits_for_child);
   return write_line("state", event.at_ns, dump(json));
 }
 
@@ -144,6 +150,8 @@ Result<void> JournalWriter::append(const Raised& event) {
   Json json = with_rank(event.rank);
   json["pid"] = event.pid;
   json["text"] = event.text;
+  if (!event.found_out.empty())
+    json["found_out"] = event.found_out;
   json["raised_at"] = to_json(event.raised_at.frames);
   return write_line("raised", event.at_ns, dump(json));
 }
@@ -154,6 +162,42 @@ Result<void> JournalWriter::append(const Mark& event) {
 
 Result<void> JournalWriter::append(const Note& event) {
   return write_line("note", event.at_ns, dump(Json{{"text", event.text}}));
+}
+
+Result<void> JournalWriter::append(const Leftover& event) {
+  Json json = with_rank(event.rank);
+  json["kind"] = event.kind;
+  json["name"] = event.name;
+  json["pid"] = event.pid;
+  json["parent"] = event.parent;
+  json["parent_name"] = event.parent_name;
+  if (!event.ports.empty())
+    json["ports"] = event.ports;
+  if (event.bytes > 0)
+    json["bytes"] = event.bytes;
+  return write_line("leftover", event.at_ns, dump(json));
+}
+
+Result<void> JournalWriter::append(const Unwaited& event) {
+  Json json = with_rank(event.rank);
+  json["since"] = event.since_ns;
+  json["pid"] = event.pid;
+  json["name"] = event.name;
+  json["parent"] = event.parent;
+  json["parent_name"] = event.parent_name;
+  json["taken"] = event.taken;
+  set(json, "parent_waits_for", event.parent_waits_for);
+  return write_line("unwaited", event.at_ns, dump(json));
+}
+
+Result<void> JournalWriter::append(const Descriptors& event) {
+  Json json = with_rank(event.rank);
+  json["pid"] = event.pid;
+  json["open"] = event.open;
+  json["limit"] = event.limit;
+  for (const auto& [kind, count] : event.kinds)
+    json["kinds"].push_back({{"kind", kind}, {"count", count}});
+  return write_line("descriptors", event.at_ns, dump(json));
 }
 
 Result<void> JournalWriter::close() {

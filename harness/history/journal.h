@@ -35,6 +35,9 @@ class JournalWriter {
   Result<void> append(const Raised& event);
   Result<void> append(const Mark& event);
   Result<void> append(const Note& event);
+  Result<void> append(const Leftover& event);
+  Result<void> append(const Unwaited& event);
+  Result<void> append(const Descriptors& event);
 
   /// The closing record. Errors: of any append before, too.
   Result<void> close();

@@ -55,6 +55,19 @@ void read(Fields& fields, StateSample& event) {
     each.get("cpu_ns", thread.cpu_ns);
     thread.state = state.empty() ? '?' : state[0];
   });
+  fields.each("children", [&](const Json& item) {
+    if (!item.is_object())
+      return;
+    Fields each(item);
+    ChildState& child = event.children.emplace_back();
+    std::string state;
+    each.get("pid", child.pid);
+    each.get("name", child.name);
+    each.get("state", state);
+    each.get("wchan", child.wchan);
+    child.state = state.empty() ? '?' : state[0];
+  });
+  fields.get("waits_for_child", event.waits_for_child);
 }
 
 void read(Fields& fields, StackSample& event) {
@@ -89,11 +102,52 @@ void read(Fields& fields, Raised& event) {
   fields.get("rank", event.rank);
   fields.get("pid", event.pid);
   fields.get("text", event.text);
+  fields.get("found_out", event.found_out);
   fields.get("raised_at", event.raised_at.frames);
 }
 
 void read(Fields& fields, Mark& event) { fields.get("name", event.name); }
 void read(Fields& fields, Note& event) { fields.get("text", event.text); }
+
+void read(Fields& fields, Leftover& event) {
+  fields.get("kind", event.kind);
+  fields.get("name", event.name);
+  fields.get("pid", event.pid);
+  fields.get("rank", event.rank);
+  fields.get("parent", event.parent);
+  fields.get("parent_name", event.parent_name);
+  fields.each("ports", [&](const Json& item) {
+    if (item.is_string())
+      event.ports.push_back(item.get<std::string>());
+  });
+  fields.get("bytes", event.bytes);
+}
+
+void read(Fields& fields, Unwaited& event) {
+  fields.get("since", event.since_ns);
+  fields.get("pid", event.pid);
+  fields.get("name", event.name);
+  fields.get("rank", event.rank);
+  fields.get("parent", event.parent);
+  fields.get("parent_name", event.parent_name);
+  fields.get("taken", event.taken);
+  fields.get("parent_waits_for", event.parent_waits_for);
+}
+
+void read(Fields& fields, Descriptors& event) {
+  fields.get("rank", event.rank);
+  fields.get("pid", event.pid);
+  fields.get("open", event.open);
+  fields.get("limit", event.limit);
+  fields.each("kinds", [&](const Json& item) {
+    if (!item.is_object())
+      return;
+    Fields each(item);
+    auto& [kind, count] = event.kinds.emplace_back();
+    each.get("kind", kind);
+    each.get("count", count);
+  });
+}
 
 template <class Event>
 bool take(Fields& fields, std::uint64_t record, std::uint64_t at_ns, std::vector<Event>& events) {
@@ -158,6 +212,12 @@ bool take_event(const std::string& kind, Fields& fields, std::uint64_t record, s
     return take(fields, record, at_ns, run.raised);
   if (kind == "mark")
     return take(fields, record, at_ns, run.marks);
+  if (kind == "leftover")
+    return take(fields, record, at_ns, run.leftovers);
+  if (kind == "unwaited")
+    return take(fields, record, at_ns, run.unwaited);
+  if (kind == "descriptors")
+    return take(fields, record, at_ns, run.descriptors);
   return kind == "note" && take(fields, record, at_ns, run.notes);
 }
 

@@ -165,6 +165,13 @@ struct ThreadState {
   std::uint64_t cpu_ns{};
 };
 
+struct ChildState {
+  std::int32_t pid{};
+  std::string name{};
+  char state{};
+  std::string wchan{};  ///< Of its main thread.
+};
+
 /// The threads of one process at one instant, with the head of its history, read before and after.
 struct StateSample {
   std::uint64_t record{}, at_ns{};
@@ -172,6 +179,8 @@ struct StateSample {
   std::int32_t pid{};
   std::uint64_t head{};  ///< Records written by the process when the sample was taken.
   std::vector<ThreadState> threads{};
+  std::vector<ChildState> children{};
+  std::optional<std::int32_t> waits_for_child{};  ///< Of the main thread; -1: any.
 };
 
 /// The frames of one thread, innermost first.
@@ -221,7 +230,8 @@ struct Raised {
   std::uint64_t record{}, at_ns{};  ///< When it was printed.
   std::optional<Rank> rank{};
   std::int32_t pid{};
-  std::string text{};  ///< "ValueError: bad batch".
+  std::string text{};       ///< "ValueError: bad batch".
+  std::string found_out{};  ///< "port 29500 is held by pid 991 (python old.py)", as of then.
   CallSite raised_at{};
 };
 
@@ -234,6 +244,42 @@ struct Mark {
 struct Note {
   std::uint64_t record{}, at_ns{};
   std::string text{};
+};
+
+/// Something of the job that was still there when all of it should have been gone, as it was found.
+struct Leftover {
+  std::uint64_t record{}, at_ns{};
+  std::string kind{};          ///< "process", or "segment" of shared memory.
+  std::string name{};          ///< Its command line; its path.
+  std::int32_t pid{};          ///< Of the process; of the one that made or held the segment.
+  std::optional<Rank> rank{};  ///< The rank that this process is or descends from, where known.
+  std::int32_t parent{};       ///< Of the process when it was first seen; 0: not known.
+  std::string parent_name{};
+  std::vector<std::string> ports{};  ///< Where it listens.
+  std::uint64_t bytes{};             ///< Of a segment.
+};
+
+/// How many descriptors a rank has open: when it was found, and whenever they had grown by half.
+struct Descriptors {
+  std::uint64_t record{}, at_ns{};
+  std::optional<Rank> rank{};
+  std::int32_t pid{};
+  std::uint64_t open{};
+  std::uint64_t limit{};                                       ///< RLIMIT_NOFILE, the soft one.
+  std::vector<std::pair<std::string, std::uint64_t>> kinds{};  ///< Most frequent first.
+};
+
+/// A process of the job that had ended, and for a second or more its living parent did not ask.
+struct Unwaited {
+  std::uint64_t record{}, at_ns{};  ///< When it was last seen so.
+  std::uint64_t since_ns{};         ///< When it was first.
+  std::int32_t pid{};
+  std::string name{};
+  std::optional<Rank> rank{};
+  std::int32_t parent{};
+  std::string parent_name{};
+  bool taken{};  ///< The parent asked at last; else it ended itself, or the job was over.
+  std::optional<std::int32_t> parent_waits_for{};  ///< Another child by name; -1: any.
 };
 
 /// What was meant to happen, written by the supervisor before the first process starts
@@ -281,6 +327,9 @@ struct Run {
   std::vector<Raised> raised{};
   std::vector<Mark> marks{};
   std::vector<Note> notes{};
+  std::vector<Leftover> leftovers{};
+  std::vector<Unwaited> unwaited{};
+  std::vector<Descriptors> descriptors{};
 
   std::vector<std::string>
       missing{};            ///< What the reader could not get, one sentence each (LS901).

@@ -5,6 +5,7 @@
 
 #include "harness/base/clock.h"
 #include "harness/history/journal.h"
+#include "harness/launch/lineage.h"
 #include "harness/launch/supervisor.h"
 
 namespace lockstep::launch {
@@ -22,9 +23,13 @@ bool EndReport::clean() const {
 
 void take_end(JobProcess& process, history::JournalWriter* journal) {
   process.ended = os::report_of_ended(process.process);
-  if (journal == nullptr)
-    return;
-  ProcessEnd end{.at_ns = now_ns(),
+  process.ended_ns = now_ns();
+  if (journal != nullptr)
+    record_end(process, journal);
+}
+
+void record_end(const JobProcess& process, history::JournalWriter* journal) {
+  ProcessEnd end{.at_ns = process.ended_ns,
                  .role = process.role,
                  .rank = process.rank,
                  .pid = process.process.pid(),
@@ -85,6 +90,9 @@ void JobEnding::before_kill(const os::ProcessStat& process, const std::string& r
              ours != nullptr ? reason : "left behind: " + process.name);
   if (ours != nullptr)
     ours->signalled = OurSignal{SIGKILL, reason};
+  else if (journal_ != nullptr)
+    (void)journal_->append(lineage_ != nullptr ? lineage_->describe(process)
+                                               : Lineage(nullptr).describe(process));
 }
 
 void JobEnding::reap(const os::ProcessStat& zombie) {

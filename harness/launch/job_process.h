@@ -20,6 +20,7 @@ class JournalWriter;
 
 namespace lockstep::launch {
 
+class Lineage;
 class Supervisor;
 
 /// What we did to a process last, for the record of its end.
@@ -33,6 +34,7 @@ struct JobProcess {
   std::optional<Rank> rank{};
   os::ProcessHandle process{};
   std::optional<os::ExitReport> ended{};
+  std::uint64_t ended_ns{};
   std::optional<OurSignal> signalled{};
   [[nodiscard]] bool lives() const { return !ended; }
 };
@@ -40,6 +42,8 @@ struct JobProcess {
 /// Takes the end of a process that has ended, reaping it if it is a child of ours, and writes it
 /// down. `journal` may be null.
 void take_end(JobProcess& process, history::JournalWriter* journal);
+/// Writes down an end that was taken.
+void record_end(const JobProcess& process, history::JournalWriter* journal);
 
 /// The proof that nothing is left, or the names of what is.
 struct EndReport {
@@ -54,9 +58,13 @@ class JobEnding {
  public:
   using Clock = std::chrono::steady_clock;
 
+  /// `lineage`: what is known of processes that are left; may be null.
   JobEnding(Supervisor& supervisor, history::JournalWriter* journal,
-            std::vector<JobProcess*> processes)
-      : supervisor_(supervisor), journal_(journal), processes_(std::move(processes)) {}
+            std::vector<JobProcess*> processes, const Lineage* lineage = nullptr)
+      : supervisor_(supervisor),
+        journal_(journal),
+        processes_(std::move(processes)),
+        lineage_(lineage) {}
 
   /// TERM, then time to end in good order, cut short by a second interrupt or the guard's death.
   /// `meanwhile` is called again and again.
@@ -75,6 +83,7 @@ class JobEnding {
   Supervisor& supervisor_;
   history::JournalWriter* journal_;
   std::vector<JobProcess*> processes_;
+  const Lineage* lineage_;
 };
 
 }  // namespace lockstep::launch

@@ -1,8 +1,13 @@
 #include "harness/launch/last_words.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <vector>
+
+#include "harness/os/kernel_objects.h"
+#include "harness/os/proc.h"
 
 namespace lockstep::launch {
 namespace {
@@ -93,6 +98,27 @@ std::optional<LastWords> last_words(std::string_view stderr_tail) {
     return LastWords{std::string(what.substr(0, kTextMax)), {}};
   }
   return std::nullopt;
+}
+
+// "... port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use"
+std::string who_holds_the_port(std::string_view text) {
+  constexpr std::string_view kPort = "port: ";
+  const std::size_t at = text.find(kPort);
+  std::uint16_t port = 0;
+  if (text.find("EADDRINUSE") == std::string_view::npos || at == std::string_view::npos ||
+      std::from_chars(text.data() + at + kPort.size(), text.data() + text.size(), port).ec !=
+          std::errc())
+    return "";
+  const std::string end = fmt::format(":{}", port);
+  for (const os::ProcessStat& process : os::read_processes()) {
+    for (const std::string& address : os::listening_on(process.id.pid)) {
+      if (address.size() > end.size() &&
+          address.compare(address.size() - end.size(), end.size(), end) == 0)
+        return fmt::format("port {} is held by pid {} ({})", port, process.id.pid,
+                           os::command_line(process.id.pid));
+    }
+  }
+  return "";
 }
 
 }  // namespace lockstep::launch

@@ -18,4 +18,8 @@ struct LastWords {
 /// there is neither.
 std::optional<LastWords> last_words(std::string_view stderr_tail);
 
+/// Of an exception that says that an address is in use, and names the port: who listens there.
+/// Empty where it is about something else, or nobody is seen to.
+std::string who_holds_the_port(std::string_view text);
+
 }  // namespace lockstep::launch

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "harness/base/clock.h"
+#include "harness/os/kernel_objects.h"
 #include "harness/os/proc.h"
 #include "harness/os/stack_modules.h"
 
@@ -22,6 +23,7 @@ constexpr milliseconds kStacksLimit{1'500};  // and of all
 constexpr milliseconds kWatchEveryMax{500};
 constexpr milliseconds kQuietMax{3'000};
 constexpr std::size_t kThreadsMax = 64;
+constexpr std::size_t kChildrenMax = 32;
 
 const Process* process_of(const Run& run, const Watched& watched) {
   for (const Process& process : run.processes) {
@@ -211,9 +213,25 @@ void Prober::scan_stack(const Watched& watched, std::int32_t tid) {
   record(sample);
 }
 
+void Prober::add_children(StateSample& sample, const std::vector<os::ProcessStat>& all) {
+  for (const os::ProcessStat& process : all) {
+    if (process.parent != sample.pid || sample.children.size() >= kChildrenMax)
+      continue;
+    ChildState& child = sample.children.emplace_back();
+    child.pid = process.id.pid;
+    child.name = process.name;
+    child.state = process.state;
+    child.wchan = os::wait_channel(process.id.pid);
+  }
+  if (!sample.children.empty())
+    sample.waits_for_child = os::waits_for_child(sample.pid);
+}
+
 // The head must be the same before and after the threads are read, else the reading is of no
 // instant.
 void Prober::read_states(const std::vector<Watched>& processes) {
+  const std::vector<os::ProcessStat> all =
+      options_.all_threads ? os::read_processes() : std::vector<os::ProcessStat>();
   for (const Watched& watched : processes) {
     const std::optional<history::Head> before = options_.follower->head(watched.id.pid);
     StateSample sample{.at_ns = now_ns(), .rank = watched.rank, .pid = watched.id.pid};
@@ -224,6 +242,7 @@ void Prober::read_states(const std::vector<Watched>& processes) {
                                 .context_switches = thread.context_switches,
                                 .cpu_ns = thread.cpu_ns});
     }
+    add_children(sample, all);
     if (before != options_.follower->head(watched.id.pid))
       continue;
     sample.head = before ? before->records : 0;

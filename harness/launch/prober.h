@@ -78,6 +78,7 @@ class Prober {
   void sample_stack(const Watched& watched, std::int32_t tid, Clock::time_point deadline);
   void add_python_frames(StackSample& sample) const;
   void scan_stack(const Watched& watched, std::int32_t tid);
+  static void add_children(StateSample& sample, const std::vector<os::ProcessStat>& all);
   void read_states(const std::vector<Watched>& processes);
   template <class E>
   void record(const E& event) {

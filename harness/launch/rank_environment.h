@@ -1,12 +1,16 @@
-// What a rank is told by its environment when lockstep starts it: the variables that
-// torch.distributed's env:// rendezvous reads, as torchrun would set them on one host.
+// What a rank is told by its environment: the variables that torch.distributed's env:// rendezvous
+// reads, as torchrun would set them on one host; and what a process was told when it started.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "harness/base/error.h"
+#include "harness/base/rank_set.h"
+#include "harness/os/proc.h"
 
 namespace lockstep::launch {
 
@@ -16,5 +20,11 @@ Result<std::uint16_t> free_port();
 /// RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT.
 std::map<std::string, std::string> rank_environment(std::int32_t rank, std::int32_t world_size,
                                                     std::uint16_t port);
+
+/// The value of a variable at exec, where it is a number.
+std::optional<std::int32_t> told_number(std::int32_t pid, std::string_view name);
+/// The rank that a process is, as far as its environment tells: the first of its family that is
+/// told so. What it starts inherits the variable.
+std::optional<Rank> told_rank(const os::ProcessStat& process);
 
 }  // namespace lockstep::launch

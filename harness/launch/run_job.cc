@@ -5,18 +5,18 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <csignal>
-#include <deque>
 #include <filesystem>
 #include <map>
 #include <thread>
 
 #include "harness/base/clock.h"
+#include "harness/launch/family_watch.h"
 #include "harness/launch/last_words.h"
 #include "harness/launch/output.h"
 #include "harness/launch/rank_environment.h"
 #include "harness/launch/spawn.h"
+#include "harness/launch/tracked_processes.h"
 #include "harness/os/poll_until.h"
 
 namespace lockstep::launch {
@@ -31,22 +31,6 @@ constexpr milliseconds kLeftoversMayTake{10'000};
 constexpr int kLooksMax = 20;  // between fork and exec the environment is still its parent's
 constexpr std::size_t kProcessNameMax = 15;  // what the kernel keeps of it
 
-std::optional<std::int32_t> number_in_environment(std::int32_t pid, std::string_view name) {
-  const std::optional<std::string> text = os::environment_value(pid, name);
-  std::int32_t number = 0;
-  if (!text || std::from_chars(text->data(), text->data() + text->size(), number).ec != std::errc())
-    return std::nullopt;
-  return number;
-}
-
-// A rank's own: the first of its family that is told so. What it starts inherits the variable.
-std::optional<Rank> told_rank(const os::ProcessStat& process) {
-  const std::optional<std::int32_t> rank = number_in_environment(process.id.pid, "RANK");
-  if (!rank || *rank < 0 || os::environment_value(process.parent, "RANK") == std::to_string(*rank))
-    return std::nullopt;
-  return Rank{*rank};
-}
-
 }  // namespace
 
 class RunJob::Impl {
@@ -55,38 +39,31 @@ class RunJob::Impl {
       : supervisor_(supervisor),
         options_(std::move(options)),
         prober_(options_, supervisor.stack_sampler()),
-        output_(options_.log_bytes_max) {}
+        output_(options_.log_bytes_max),
+        family_(options_.journal),
+        processes_(options_.journal) {}
 
   Result<void> start();
   RunEvent wait(Clock::time_point deadline);
   EndReport end(const std::string& reason);
   EndReport clear();
   void spare(std::vector<os::ProcessStat>& spared);
-  void sample() { prober_.look(watched()); }
+  void sample() { prober_.look(processes_.living(/*with_command=*/true)); }
   [[nodiscard]] std::vector<const JobProcess*> processes() const;
   [[nodiscard]] std::int32_t world_size() const { return std::max(options_.ranks, world_size_); }
   [[nodiscard]] Clock::time_point last_move() const { return prober_.last_move(); }
   [[nodiscard]] bool ended() const { return ended_; }
 
  private:
-  // The stream of its stderr, of one that we started as a rank.
-  struct Tracked : JobProcess {
-    std::optional<std::size_t> error_stream{};
-  };
-
   Result<void> start_rank(std::int32_t rank, std::uint16_t port);
   Result<void> start_command();
-  Tracked& track(Role role, std::optional<Rank> rank, os::ProcessHandle process);
   std::optional<RunEvent> next_event(Clock::time_point deadline);
   void poll_once(Clock::time_point until);
   bool take_ends();
   void tell_last_words(const Tracked& process);
+  std::vector<os::ProcessStat> look_at_family();
   bool look_for_ranks();
-  bool rank_found(const os::ProcessId& id, Rank rank);
-  [[nodiscard]] bool is_known(Rank rank) const;
-  [[nodiscard]] bool is_over() const;
-  [[nodiscard]] std::vector<Watched> watched() const;
-  std::vector<JobProcess*> all();
+  void settle_ranks();
 
   template <class E>
   void record(const E& event) {
@@ -99,7 +76,8 @@ class RunJob::Impl {
   RunJobOptions options_;
   Prober prober_;
   Output output_;
-  std::deque<Tracked> processes_{};  // Stable addresses.
+  FamilyWatch family_;
+  TrackedProcesses processes_;
   std::map<os::ProcessId, int> looks_{};
   std::int32_t world_size_{};
   Clock::time_point next_look_{};
@@ -142,7 +120,7 @@ Result<void> RunJob::Impl::start_rank(std::int32_t rank, std::uint16_t port) {
   Result<os::ProcessHandle> process = spawn(spawned);
   if (!process)
     return process.error();
-  track(Role::kRank, Rank{rank}, std::move(*process)).error_stream = output_.last_stream();
+  processes_.add(Role::kRank, Rank{rank}, std::move(*process)).error_stream = output_.last_stream();
   return {};
 }
 
@@ -155,19 +133,9 @@ Result<void> RunJob::Impl::start_command() {
   Result<os::ProcessHandle> process = spawn(spawned);
   if (!process)
     return process.error();
-  track(Role::kOther, std::nullopt, std::move(*process));
+  processes_.add(Role::kOther, std::nullopt, std::move(*process));
   prober_.something_happened();
   return {};
-}
-
-RunJob::Impl::Tracked& RunJob::Impl::track(Role role, std::optional<Rank> rank,
-                                           os::ProcessHandle process) {
-  Tracked& tracked = processes_.emplace_back();
-  tracked.role = role;
-  tracked.rank = rank;
-  tracked.process = std::move(process);
-  record(ProcessStart{.at_ns = now_ns(), .role = role, .rank = rank, .pid = tracked.process.pid()});
-  return tracked;
 }
 
 RunEvent RunJob::Impl::wait(Clock::time_point deadline) {
@@ -186,7 +154,7 @@ std::optional<RunEvent> RunJob::Impl::next_event(Clock::time_point deadline) {
       interrupts_told_ = count;
       guard_death_told_ = guard_death;
       // A key of the terminal reaches the command as well: how it ends from now on is our doing.
-      for (Tracked& process : processes_) {
+      for (Tracked& process : processes_.each()) {
         if (process.lives())
           process.signalled = OurSignal{SIGINT, why};
       }
@@ -195,8 +163,8 @@ std::optional<RunEvent> RunJob::Impl::next_event(Clock::time_point deadline) {
   }
   output_.pump();
   if (take_ends())
-    return RunEvent{is_over() ? RunEvent::Kind::kOver : RunEvent::Kind::kEnded, ""};
-  if (is_over())
+    return RunEvent{processes_.any_lives() ? RunEvent::Kind::kEnded : RunEvent::Kind::kOver, ""};
+  if (!processes_.any_lives())
     return RunEvent{RunEvent::Kind::kOver, ""};
   if (Clock::now() >= deadline)
     return RunEvent{RunEvent::Kind::kDeadline, ""};
@@ -204,14 +172,14 @@ std::optional<RunEvent> RunJob::Impl::next_event(Clock::time_point deadline) {
     return RunEvent{RunEvent::Kind::kRank, ""};
   if (Clock::now() < prober_.due())
     return std::nullopt;
-  if (std::optional<std::string> reason = prober_.step(watched()))
+  if (std::optional<std::string> reason = prober_.step(processes_.living(/*with_command=*/false)))
     return RunEvent{RunEvent::Kind::kStop, std::move(*reason)};
   return std::nullopt;
 }
 
 void RunJob::Impl::poll_once(Clock::time_point until) {
   std::vector<pollfd> entries;
-  for (const Tracked& process : processes_) {
+  for (const Tracked& process : processes_.each()) {
     if (process.lives())
       entries.push_back({.fd = process.process.pidfd(), .events = POLLIN, .revents = 0});
   }
@@ -225,12 +193,12 @@ void RunJob::Impl::poll_once(Clock::time_point until) {
 
 bool RunJob::Impl::take_ends() {
   bool any = false;
-  for (Tracked& process : processes_) {
+  for (Tracked& process : processes_.each()) {
     if (!process.lives() || !process.process.ended())
       continue;
     output_.pump();
     tell_last_words(process);
-    take_end(process, options_.journal);
+    processes_.take_end(process);
     prober_.something_happened();
     any = true;
   }
@@ -246,96 +214,70 @@ void RunJob::Impl::tell_last_words(const Tracked& process) {
   record(Raised{.at_ns = output_.last_read_ns(*process.error_stream),
                 .rank = process.rank,
                 .pid = process.process.pid(),
-                .text = std::move(words->text),
+                .text = words->text,
+                .found_out = who_holds_the_port(words->text),
                 .raised_at = std::move(words->raised_at)});
 }
 
-// Orphans that we inherited are reaped; who is a rank is told by a history with a default group, or
-// by the environment.
+// Everything that the job started and that is there.
+std::vector<os::ProcessStat> RunJob::Impl::look_at_family() {
+  std::vector<os::ProcessStat> family = family_.look(processes_.known());
+  processes_.forget_helpers(family_.lineage());
+  return family;
+}
+
+// The job is over, or about to be ended: who else is a rank.
+void RunJob::Impl::settle_ranks() {
+  look_at_family();
+  processes_.believe_the_rest();
+}
+
+// Who is a rank is told by a history with a default group, or by the environment.
 bool RunJob::Impl::look_for_ranks() {
   const Clock::time_point begun = Clock::now();
   bool found = false;
-  for (const os::ProcessStat& process : os::descendants_of(::getpid(), os::read_processes())) {
-    const bool tracked = std::any_of(processes_.begin(), processes_.end(), [&](const Tracked& t) {
-      return t.process.id() == process.id;
-    });
-    if (process.zombie() && process.parent == ::getpid() && !tracked)
-      os::reap_pid_if_ended(process.id.pid);
+  for (const os::ProcessStat& process : look_at_family()) {
     if (options_.ranks > 0 || process.zombie() || ++looks_[process.id] > kLooksMax)
       continue;
     const std::optional<Rank> rank = told_rank(process);
     // What a rank left behind has its number, too, and nobody above it any more to tell it from
     // one.
-    if (rank && !(process.parent == ::getpid() && is_known(*rank))) {
-      found |= rank_found(process.id, *rank);
-      world_size_ =
-          std::max(world_size_, number_in_environment(process.id.pid, "WORLD_SIZE").value_or(0));
+    if (rank && !(process.parent == ::getpid() && processes_.has(*rank))) {
+      found |= processes_.found(process.id, *rank, /*only_told=*/true);
+      world_size_ = std::max(world_size_, told_number(process.id.pid, "WORLD_SIZE").value_or(0));
     }
   }
   for (const Process& process : options_.follower->run().processes) {
     if (!process.rank || process.world_size < 2 || process.groups.empty())
       continue;
-    found |= rank_found({process.pid, process.start_ticks}, *process.rank);
+    found |= processes_.found({process.pid, process.start_ticks}, *process.rank, false);
     world_size_ = std::max(world_size_, process.world_size);
   }
   // Where there are many processes, looking at them takes its time.
   next_look_ = Clock::now() + std::max<Clock::duration>(kLookEvery, 50 * (Clock::now() - begun));
   options_.follower->set_world_size(world_size());
+  if (found)
+    prober_.something_happened();
   return found;
-}
-
-bool RunJob::Impl::rank_found(const os::ProcessId& id, Rank rank) {
-  const bool known = std::any_of(processes_.begin(), processes_.end(), [&](const Tracked& process) {
-    return process.process.id() == id;
-  });
-  std::optional<os::ProcessHandle> process = known ? std::nullopt : os::ProcessHandle::open(id);
-  if (!process)
-    return false;
-  track(Role::kRank, rank, std::move(*process));
-  prober_.something_happened();
-  return true;
-}
-
-bool RunJob::Impl::is_known(Rank rank) const {
-  return std::any_of(processes_.begin(), processes_.end(),
-                     [&](const Tracked& process) { return process.rank == rank; });
-}
-
-bool RunJob::Impl::is_over() const {
-  return std::none_of(processes_.begin(), processes_.end(),
-                      [](const Tracked& process) { return process.lives(); });
-}
-
-std::vector<Watched> RunJob::Impl::watched() const {
-  std::vector<Watched> living;
-  for (const Tracked& process : processes_) {
-    if (process.lives() && process.role == Role::kRank)
-      living.push_back({.rank = process.rank, .id = process.process.id()});
-  }
-  return living;
-}
-
-std::vector<JobProcess*> RunJob::Impl::all() {
-  std::vector<JobProcess*> pointers;
-  for (Tracked& process : processes_)
-    pointers.push_back(&process);
-  return pointers;
 }
 
 std::vector<const JobProcess*> RunJob::Impl::processes() const {
   std::vector<const JobProcess*> pointers;
-  for (const Tracked& process : processes_)
+  for (const Tracked& process : processes_.each())
     pointers.push_back(&process);
   return pointers;
 }
 
 EndReport RunJob::Impl::end(const std::string& reason) {
   ended_ = true;
-  JobEnding ending(supervisor_, options_.journal, all());
+  settle_ranks();
+  family_.finish();
+  JobEnding ending(supervisor_, options_.journal, processes_.all(), &family_.lineage());
   ending.ask(reason, options_.grace, [this] { output_.pump(); });
   output_.pump();
   take_ends();
   EndReport report = ending.kill(reason);
+  family_.remove_private_segments();
   output_.pump();
   return report;
 }
@@ -358,15 +300,20 @@ EndReport RunJob::Impl::clear() {
   ended_ = true;
   std::vector<os::ProcessStat> spared;
   const Clock::time_point deadline = Clock::now() + kLeftoversMayTake;
+  settle_ranks();
   while (Clock::now() < deadline && supervisor_.interrupted().empty()) {
-    look_for_ranks();
+    look_at_family();
     spare(spared);  // Its name may only be there after its exec.
     if (os::members_of(supervisor_.family()).empty())
       break;
     std::this_thread::sleep_for(kLeftoverSlice);
     output_.pump();
   }
-  EndReport report = JobEnding(supervisor_, options_.journal, all()).kill("the job is over");
+  family_.finish();
+  EndReport report =
+      JobEnding(supervisor_, options_.journal, processes_.all(), &family_.lineage()).kill("the job is over");
+  family_.record_segments();
+  family_.remove_private_segments();
   report.spared = std::move(spared);
   output_.pump();
   return report;

@@ -83,6 +83,11 @@ std::uint64_t sum_of_switches(std::string_view status) {
   return sum;
 }
 
+std::string wait_channel_in(const std::string& directory) {
+  std::string wchan = read_proc_file(directory + "wchan");
+  return wchan == "0" ? std::string() : wchan;
+}
+
 }  // namespace
 
 std::optional<ProcessStat> read_process(std::int32_t pid) {
@@ -151,14 +156,16 @@ std::vector<ThreadStat> read_threads(std::int32_t pid) {
     if (fields.empty())
       continue;
     ThreadStat thread{.tid = tid, .state = fields[0].front()};
-    thread.wchan = read_proc_file(base + "wchan");
-    if (thread.wchan == "0")
-      thread.wchan.clear();
+    thread.wchan = wait_channel_in(base);
     thread.context_switches = sum_of_switches(read_proc_file(base + "status"));
     thread.cpu_ns = to_number<std::uint64_t>(read_proc_file(base + "schedstat"));
     threads.push_back(std::move(thread));
   }
   return threads;
+}
+
+std::string wait_channel(std::int32_t pid) {
+  return wait_channel_in(fmt::format("/proc/{}/", pid));
 }
 
 std::size_t count_threads(std::int32_t pid) {

@@ -94,6 +94,14 @@ constexpr std::array kEndsAndMatching{
                    "os.environ[...] = ... after import torch or after the first CUDA call",
                    "the value at start and at the time of initialisation, both in the evidence"},
     CatalogueEntry{
+        "LS111", "descriptors", "open descriptors grow towards the limit",
+        "A process has nine tenths of the descriptors open that it may have, and most of "
+        "them came while it ran. At the limit the next file, socket or shared tensor "
+        "fails with `Too many open files`.",
+        "tensors of data loader workers that are kept, each of which holds a "
+        "descriptor\nfiles or sockets opened in a loop and not closed",
+        "the kinds in the evidence, and how many more each step has\n`ulimit -n`"},
+    CatalogueEntry{
         "LS201", "different-op", "ranks issue different operations at one place in the order",
         "At the same position of one group's sequence, ranks called different collectives. Each "
         "waits for partners "

@@ -83,7 +83,7 @@ def run(row: table.Row, world: int, keep: pathlib.Path | None = None) -> Judged:
 
 def judge(row: table.Row, world: int, report: dict, status: int) -> Judged:
     judged = Judged(wall_s=report.get("wall_s", 0.0))
-    findings = [finding for finding in report["findings"] if finding["severity"] == "error"]
+    findings = [finding for finding in report["findings"] if finding["severity"] != "note"]
     code, culprits = row.expected(world)
     said = "; ".join(f"{f['code']} {f['culprits']} {f['headline']}" for f in findings)
     if not code:
@@ -108,8 +108,12 @@ def differences(row: table.Row, finding: dict, code: str, culprits: frozenset, s
         wrong.append(f"{finding['code']} for {code}")
     if set(finding["culprits"]) != culprits:
         wrong.append(f"culprits {finding['culprits']} for {sorted(culprits)}")
-    if status != 1:
-        wrong.append(f"exit status {status} for 1")
+    if status != row.status:
+        wrong.append(f"exit status {status} for {row.status}")
+    if not set(row.also) <= set(finding["also"]):
+        wrong.append(f"also {finding['also']} for {list(row.also)}")
+    said = "\n".join((finding["headline"], *finding["evidence"]))
+    wrong += [f"not a word of `{words}` in {said!r}" for words in row.says if words not in said]
     for role in row.sites:
         lines = [(pathlib.Path(s["file"]).name, s["line"]) for s in finding["sites"] if s["role"] == role]
         if (row.program, row.line(role)) not in lines:

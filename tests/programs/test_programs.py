@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """Every program of fixtures/programs once, at world size 2: code, culprits and line as its table says.
 
-    test_programs.py [--world W] [--keep DIR] [PART OF A NAME ...]
+    test_programs.py [--world W] [--keep DIR] [--jobs N] [PART OF A NAME ...]
+
+Two at a time: most of a run is waiting, for Python to import torch or for a limit to pass.
 """
 
 import argparse
+import concurrent.futures
 import pathlib
 import sys
 import time
@@ -17,21 +20,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--world", type=int, default=2)
     parser.add_argument("--keep", type=pathlib.Path, help="where run directories of wrong judgements go")
+    parser.add_argument("--jobs", type=int, default=2, help="programs at a time")
     parser.add_argument("--verbose", action="store_true", help="print what lockstep says")
     parser.add_argument("parts", nargs="*")
     options = parser.parse_args()
     rows = [row for row in table.ROWS if options.world in row.worlds
             and all(part in row.name for part in options.parts)]
-    results = []
-    for row in rows:
+
+    def run(row: table.Row) -> judged.Judged:
         begun = time.monotonic()
         kept = options.keep / row.name.replace(" ", "_").replace("/", "_") if options.keep else None
         result = judged.run(row, options.world, kept)
-        results.append(result)
-        print(f"{'ok' if result.is_right else 'WRONG':5} {row.name}  {time.monotonic() - begun:.1f} s  {result.problems()}",
-              flush=True)
-        if options.verbose:
-            print(result.said, flush=True)
+        lines = [f"{'ok' if result.is_right else 'WRONG':5} {row.name}  {time.monotonic() - begun:.1f} s  {result.problems()}"]
+        print("\n".join(lines + [result.said] * options.verbose), flush=True)
+        return result
+
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as jobs:
+        results = list(jobs.map(run, rows))
     print(f"{sum(r.is_right for r in results)} of {len(results)} right; "
           f"false alarms {sum(bool(r.false_alarm) for r in results)}, "
           f"wrong culprits {sum(bool(r.wrong_culprit) for r in results)}")

@@ -62,7 +62,8 @@ std::vector<Announced> drain_and_kill(int pipe, pid_t child, std::uint64_t kill_
 }
 
 TEST(HistoryKill, WhatWasAnnouncedIsInTheFile) {
-  std::mt19937 random(testing::UnitTest::GetInstance()->random_seed() + 1);
+  std::mt19937 random(static_cast<std::uint32_t>(testing::UnitTest::GetInstance()->random_seed()) +
+                      1U);
   for (int round = 0; round < 200; ++round) {
     const TempDir place;
     int ends[2];

@@ -1,0 +1,30 @@
+// Open descriptors that grow towards the limit (LS111, a warning): what a "Too many open files" to
+// come, or the one that came, is made of.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "harness/verdict/verdict.h"
+
+namespace lockstep::checkers {
+
+class DescriptorGrowth final : public Checker {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "descriptors"; }
+  [[nodiscard]] Verdict check(const Run& run) const override;
+};
+
+inline constexpr const char* kHelpWithDescriptors =
+    "find what keeps them open (tensors from loader workers that are kept, files, sockets), or "
+    "raise "
+    "`ulimit -n`; the sharing strategy file_system only moves them to /dev/shm, where "
+    "torch_shm_manager must clean up";
+
+/// A text that says that a process had no descriptor left.
+bool speaks_of_descriptors(const std::string& text);
+
+/// What a rank had open, at first and at last: a line each. Empty where it was not seen.
+std::vector<std::string> descriptors_of(const Run& run, Rank rank);
+
+}  // namespace lockstep::checkers

@@ -1,0 +1,22 @@
+// A process whose program is over and that stays (LS103): what keeps it. From the stacks of the
+// last look; it becomes a finding only when the run was ended by somebody's patience.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "harness/verdict/verdict.h"
+
+namespace lockstep::checkers {
+
+class Exiting final : public Checker {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "exiting"; }
+  [[nodiscard]] Verdict check(const Run& run) const override;
+};
+
+/// One line for each process that is on its way out as of its last look: "rank 1 is leaving: ...".
+std::vector<std::string> on_their_way_out(const Run& run);
+
+}  // namespace lockstep::checkers

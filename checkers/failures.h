@@ -1,0 +1,36 @@
+// How ranks failed: what each one's first sign was, and which of them only noticed another one.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/history/run.h"
+#include "harness/verdict/verdict.h"
+
+namespace lockstep::checkers {
+
+/// The first sign that a rank failed.
+struct Failure {
+  Rank rank{};
+  std::uint64_t at_ns{};
+  std::string what{};       ///< "was killed by SIGKILL".
+  std::string exception{};  ///< Its text, for one that raised.
+  bool after_a_peer{};      ///< Its own evidence says that another rank was gone or silent first.
+  bool aborted{};           ///< SIGABRT: how C++ programs end on an error of the transport.
+  std::optional<SiteRef> raised{};
+  std::string found_out{};  ///< What was found out about it at once.
+};
+
+/// One for each rank that failed by itself, whoever failed for a reason of its own first, then by
+/// time.
+std::vector<Failure> failures_of(const Run& run);
+
+/// "SIGKILL".
+std::string signal_name(std::int32_t signal);
+
+/// For a headline.
+std::string first_line(const std::string& text);
+
+}  // namespace lockstep::checkers

@@ -1,0 +1,189 @@
+#include "checkers/leftovers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "checkers/groups.h"
+
+namespace lockstep::checkers {
+namespace {
+
+constexpr std::size_t kListedMax = 8;
+
+/// Somebody of the job was ended by us: what is there afterwards is our doing.
+bool we_ended_it(const Run& run) {
+  return std::any_of(run.ends.begin(), run.ends.end(),
+                     [](const ProcessEnd& end) { return end.our_signal.has_value(); }) ||
+         std::any_of(run.acted.begin(), run.acted.end(),
+                     [](const Acted& act) { return act.action != "KILL"; });
+}
+
+std::string from_rank(const Leftover& left) {
+  return left.rank ? fmt::format(" of rank {}", left.rank->value) : "";
+}
+
+std::string seconds(std::uint64_t ns) {
+  return fmt::format("{:.1f} s", static_cast<double>(ns) / 1e9);
+}
+
+RankSet origins(const std::vector<const Leftover*>& left) {
+  RankSet ranks;
+  for (const Leftover* each : left) {
+    if (!each->rank)
+      return {};
+    ranks.insert(*each->rank);
+  }
+  return ranks;
+}
+
+void list(Finding& finding, const std::vector<std::string>& lines) {
+  for (std::size_t i = 0; i < std::min(lines.size(), kListedMax); ++i)
+    finding.evidence.push_back(lines[i]);
+  if (lines.size() > kListedMax)
+    finding.evidence.push_back(fmt::format("and {} more", lines.size() - kListedMax));
+}
+
+std::string process_line(const Leftover& left) {
+  std::string line = fmt::format("pid {}: {}", left.pid, left.name);
+  if (left.rank)
+    line += fmt::format(", of rank {}", left.rank->value);
+  if (left.parent > 0)
+    line += fmt::format(", started by pid {} ({})", left.parent, left.parent_name);
+  for (const std::string& port : left.ports)
+    line += fmt::format(", listens on {}", port);
+  return line;
+}
+
+Finding processes_left(const std::vector<const Leftover*>& left) {
+  const Leftover& first = *left.front();
+  Finding finding;
+  finding.code = "LS104";
+  finding.at_ns = first.at_ns;
+  finding.confidence = Confidence::kCertain;
+  finding.culprits = origins(left);
+  finding.headline =
+      left.size() == 1
+          ? fmt::format("pid {} ({}){} outlived the job", first.pid, first.name, from_rank(first))
+          : fmt::format("{} processes outlived the job; the first is pid {} ({}){}", left.size(),
+                        first.pid, first.name, from_rank(first));
+  std::vector<std::string> lines;
+  for (const Leftover* each : left) {
+    lines.push_back(process_line(*each));
+    if (!each->ports.empty() && finding.also.empty())
+      finding.also.emplace_back("LS106");
+  }
+  list(finding, lines);
+  finding.help =
+      "end it and wait for it before the program ends; if it is meant to stay, --allow-survivor "
+      "NAME";
+  return finding;
+}
+
+Finding segments_left(const std::vector<const Leftover*>& left) {
+  Finding finding;
+  finding.code = "LS106";
+  finding.at_ns = left.front()->at_ns;
+  finding.confidence = Confidence::kCertain;
+  finding.culprits = origins(left);
+  std::uint64_t bytes = 0;
+  std::vector<std::string> lines;
+  for (const Leftover* each : left) {
+    bytes += each->bytes;
+    lines.push_back(fmt::format("{}  {} bytes, made by pid {}{}, which is gone", each->name,
+                                each->bytes, each->pid, from_rank(*each)));
+  }
+  finding.headline = left.size() == 1
+                         ? fmt::format("{} is left in shared memory, {} bytes, and nobody has it",
+                                       left.front()->name, bytes)
+                         : fmt::format(
+                               "{} segments of shared memory are left, {} bytes, and nobody "
+                               "has them; the first is {}",
+                               left.size(), bytes, left.front()->name);
+  list(finding, lines);
+  finding.help =
+      "whoever makes a segment must unlink it; with the sharing strategy file_system that is "
+      "torch_shm_manager's work, which a SIGKILL cuts short: file_descriptor leaves nothing";
+  return finding;
+}
+
+/// Nobody asked for them, to the end.
+Finding never_asked_for(const std::vector<const Unwaited*>& zombies) {
+  const Unwaited& first = *zombies.front();
+  Finding finding;
+  finding.code = "LS105";
+  finding.severity = Severity::kWarning;
+  finding.at_ns = first.since_ns;
+  finding.confidence = Confidence::kCertain;
+  finding.headline = fmt::format(
+      "pid {} ({}) had ended and was a zombie for {}: its parent, pid {} ({}), never waited for it",
+      first.pid, first.name, seconds(first.at_ns - first.since_ns), first.parent,
+      first.parent_name);
+  std::vector<std::string> lines;
+  for (std::size_t i = 1; i < zombies.size(); ++i)
+    lines.push_back(fmt::format("pid {} ({}) for {}, child of pid {} ({})", zombies[i]->pid,
+                                zombies[i]->name, seconds(zombies[i]->at_ns - zombies[i]->since_ns),
+                                zombies[i]->parent, zombies[i]->parent_name));
+  list(finding, lines);
+  finding.help = "Popen.wait(), Process.join(): else nobody learns how it ended";
+  return finding;
+}
+
+}  // namespace
+
+Verdict Leftovers::check(const Run& run) const {
+  Verdict verdict{.name = std::string(name())};
+  std::vector<const Leftover*> processes;
+  std::vector<const Leftover*> segments;
+  std::vector<const Unwaited*> zombies;
+  if (!we_ended_it(run)) {
+    for (const Leftover& left : run.leftovers)
+      (left.kind == "segment" ? segments : processes).push_back(&left);
+  }
+  for (const Unwaited& unwaited : run.unwaited) {
+    if (!unwaited.taken)
+      zombies.push_back(&unwaited);
+  }
+  if (!processes.empty())
+    verdict.findings.push_back(processes_left(processes));
+  if (!segments.empty())
+    verdict.findings.push_back(segments_left(segments));
+  if (!zombies.empty())
+    verdict.findings.push_back(never_asked_for(zombies));
+  if (!processes.empty() || !segments.empty())
+    verdict.outcome = Outcome::kFail;
+  else if (!run.journal_complete)
+    verdict.reason = run.live ? "the run goes on" : "LS901: the journal of the run is incomplete";
+  else
+    verdict.outcome = we_ended_it(run) ? Outcome::kSkipped : Outcome::kPass;
+  if (verdict.outcome == Outcome::kSkipped)
+    verdict.reason = "the job was ended by lockstep: what is there afterwards is its doing";
+  return verdict;
+}
+
+std::string noticed_late(const Run& run, Rank rank) {
+  for (const Unwaited& unwaited : run.unwaited) {
+    const auto is_it = [&](const auto& event) {
+      return event.role == Role::kRank && event.rank == rank && event.pid == unwaited.pid;
+    };
+    const std::optional<std::int32_t> other = unwaited.parent_waits_for;
+    if (!other || *other <= 0 || *other == unwaited.pid ||
+        std::none_of(run.ends.begin(), run.ends.end(), is_it))
+      continue;
+    const auto named = std::find_if(run.starts.begin(), run.starts.end(), [&](const auto& start) {
+      return start.pid == *other && start.rank;
+    });
+    const std::string whom = named == run.starts.end()
+                                 ? fmt::format("pid {}", *other)
+                                 : fmt::format("rank {} (pid {})", named->rank->value, *other);
+    const std::string how_long = seconds(unwaited.at_ns - unwaited.since_ns);
+    return fmt::format("its launcher, pid {} ({}), was waiting for {} and {}", unwaited.parent,
+                       unwaited.parent_name, whom,
+                       unwaited.taken ? fmt::format("noticed it {} later", how_long)
+                                      : fmt::format("had not noticed it after {}", how_long));
+  }
+  return "";
+}
+
+}  // namespace lockstep::checkers

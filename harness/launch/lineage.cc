@@ -1,0 +1,129 @@
+#include "harness/launch/lineage.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "harness/base/clock.h"
+#include "harness/history/journal.h"
+#include "harness/launch/rank_environment.h"
+#include "harness/os/kernel_objects.h"
+
+namespace lockstep::launch {
+namespace {
+
+constexpr std::uint64_t kUnwaitedNs = 1'000'000'000;
+
+}  // namespace
+
+Lineage::Relative& Lineage::relative(const os::ProcessStat& process) {
+  const auto [at, is_new] = relatives_.try_emplace(process.id);
+  Relative& relative = at->second;
+  if (is_new) {
+    // Of one that was adopted already, the parent it had is not known.
+    if (process.parent != ::getpid()) {
+      relative.parent = process.parent;
+      if (const auto parent = os::read_process(process.parent))
+        relative.parent_name = parent->name;
+    }
+    parents_[process.id.pid] = relative.parent;
+  }
+  if (!process.zombie() || relative.name.empty())
+    relative.name = process.name;  // As of its last exec.
+  relative.seen = true;
+  return relative;
+}
+
+void Lineage::see(const std::vector<os::ProcessStat>& family, const RankOf& rank_of) {
+  for (auto& [id, relative] : relatives_)
+    relative.seen = false;
+  for (const os::ProcessStat& process : family) {  // By pid: mostly parents before children.
+    Relative& one = relative(process);
+    if (!one.rank) {
+      one.rank = rank_of(process.id);
+      for (auto parent = relatives_.begin(); !one.rank && parent != relatives_.end(); ++parent) {
+        if (parent->first.pid == one.parent && parent->second.seen)
+          one.rank = parent->second.rank;
+      }
+      if (one.rank)
+        ranks_[process.id.pid] = *one.rank;
+    }
+    if (process.zombie())
+      see_zombie(one, process);
+  }
+  for (auto at = relatives_.begin(); at != relatives_.end();) {
+    if (!at->second.seen)
+      close(at->first, at->second, /*taken=*/true);
+    at = at->second.seen ? std::next(at) : relatives_.erase(at);
+  }
+}
+
+void Lineage::see_zombie(Relative& relative, const os::ProcessStat& process) {
+  if (process.parent == ::getpid()) {  // Its parent is gone, and it is about to be reaped by us.
+    close(process.id, relative, /*taken=*/false);
+    relative.zombie_since_ns = 0;
+    return;
+  }
+  relative.zombie_until_ns = now_ns();
+  if (relative.zombie_since_ns == 0)
+    relative.zombie_since_ns = relative.zombie_until_ns;
+  relative.parent = process.parent;
+  relative.parent_waits_for = os::waits_for_child(process.parent);
+}
+
+void Lineage::close(const os::ProcessId& id, const Relative& relative, bool taken) {
+  if (journal_ == nullptr || relative.zombie_since_ns == 0 ||
+      relative.zombie_until_ns < relative.zombie_since_ns + kUnwaitedNs)
+    return;
+  // A record that cannot be written is seen as a gap by the reader.
+  (void)journal_->append(Unwaited{.at_ns = relative.zombie_until_ns,
+                                  .since_ns = relative.zombie_since_ns,
+                                  .pid = id.pid,
+                                  .name = relative.name,
+                                  .rank = relative.rank,
+                                  .parent = relative.parent,
+                                  .parent_name = relative.parent_name,
+                                  .taken = taken,
+                                  .parent_waits_for = relative.parent_waits_for});
+}
+
+void Lineage::finish() {
+  for (auto& [id, relative] : relatives_) {
+    close(id, relative, /*taken=*/false);
+    relative.zombie_since_ns = 0;
+  }
+}
+
+std::optional<Rank> Lineage::rank_of(std::int32_t pid) const {
+  const auto at = ranks_.find(pid);
+  return at == ranks_.end() ? std::nullopt : std::optional(at->second);
+}
+
+bool Lineage::descends_from_a_rank(std::int32_t pid) const {
+  auto at = parents_.find(pid);
+  // A recycled pid could make a loop, so the climb is bounded.
+  for (std::size_t steps = 0; at != parents_.end() && steps < parents_.size(); ++steps) {
+    if (ranks_.contains(at->second))
+      return true;
+    at = parents_.find(at->second);
+  }
+  return false;
+}
+
+Leftover Lineage::describe(const os::ProcessStat& process) const {
+  Leftover left{.at_ns = now_ns(), .kind = "process", .pid = process.id.pid};
+  left.name = os::command_line(process.id.pid);
+  left.ports = os::listening_on(process.id.pid);
+  if (const auto known = relatives_.find(process.id); known != relatives_.end()) {
+    left.rank = known->second.rank;
+    left.parent = known->second.parent;
+    left.parent_name = known->second.parent_name;
+  }
+  const auto told = told_number(process.id.pid, "RANK");
+  // Says nothing where all that we start is told so.
+  if (!left.rank && told && *told >= 0 && told != told_number(::getpid(), "RANK"))
+    left.rank = Rank{*told};
+  return left;
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,83 @@
+#include "harness/launch/shared_memory_watch.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "harness/base/clock.h"
+
+namespace lockstep::launch {
+
+SharedMemoryWatch::SharedMemoryWatch() {
+  for (const os::SharedObject& object : os::shared_objects())
+    before_[object.path] = object.inode;
+}
+
+void SharedMemoryWatch::look(const std::vector<os::ProcessStat>& family, const Lineage& lineage) {
+  for (const os::SharedObject& object : os::shared_objects()) {
+    const auto known = before_.find(object.path);
+    const auto owned = owned_.find(object.path);
+    if ((known != before_.end() && known->second == object.inode) ||
+        (owned != owned_.end() && owned->second.object.inode == object.inode))
+      continue;
+    const auto take = [&](std::int32_t pid, const std::string& name) {
+      owned_[object.path] = {object, pid, name, lineage.rank_of(pid)};
+    };
+    if (object.maker) {
+      if (lineage.had(*object.maker))
+        take(*object.maker, "");
+      continue;
+    }
+    const auto holder =
+        std::find_if(family.begin(), family.end(), [&](const os::ProcessStat& process) {
+          return !process.zombie() && os::holds(process.id.pid, object);
+        });
+    if (holder != family.end())
+      take(holder->id.pid, holder->name);
+  }
+}
+
+std::vector<const SharedMemoryWatch::Owned*> SharedMemoryWatch::abandoned() const {
+  std::vector<const Owned*> left;
+  if (owned_.empty())
+    return left;
+  const std::vector<os::SharedObject> there = os::shared_objects();
+  std::vector<os::ProcessStat> living;
+  for (const auto& [path, owned] : owned_) {
+    const bool exists =
+        std::any_of(there.begin(), there.end(), [&](const os::SharedObject& object) {
+          return object.path == path && object.inode == owned.object.inode;
+        });
+    if (!exists)
+      continue;
+    if (living.empty())
+      living = os::read_processes();
+    if (std::none_of(living.begin(), living.end(), [&](const os::ProcessStat& process) {
+          return os::holds(process.id.pid, owned.object);
+        }))
+      left.push_back(&owned);
+  }
+  return left;
+}
+
+std::vector<Leftover> SharedMemoryWatch::left() const {
+  std::vector<Leftover> left;
+  for (const Owned* owned : abandoned())
+    left.push_back({.at_ns = now_ns(),
+                    .kind = "segment",
+                    .name = owned->object.path,
+                    .pid = owned->pid,
+                    .rank = owned->rank,
+                    .parent_name = owned->process_name,
+                    .bytes = owned->object.bytes});
+  return left;
+}
+
+void SharedMemoryWatch::remove_private() const {
+  for (const Owned* owned : abandoned()) {
+    if (owned->object.private_name)
+      ::unlink(owned->object.path.c_str());
+  }
+}
+
+}  // namespace lockstep::launch

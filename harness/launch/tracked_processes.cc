@@ -1,0 +1,102 @@
+#include "harness/launch/tracked_processes.h"
+
+#include <algorithm>
+
+#include "harness/base/clock.h"
+#include "harness/history/journal.h"
+
+namespace lockstep::launch {
+
+Tracked& TrackedProcesses::add(Role role, std::optional<Rank> rank, os::ProcessHandle process,
+                               bool only_told) {
+  Tracked& tracked = processes_.emplace_back();
+  tracked.role = role;
+  tracked.rank = rank;
+  tracked.process = std::move(process);
+  tracked.only_told = only_told;
+  tracked.found_ns = now_ns();
+  if (!only_told)
+    write_down(tracked);
+  return tracked;
+}
+
+// A record that cannot be written is seen as a gap by the reader.
+void TrackedProcesses::write_down(Tracked& process) {
+  process.only_told = false;
+  if (journal_ == nullptr)
+    return;
+  (void)journal_->append(ProcessStart{.at_ns = process.found_ns,
+                                      .role = process.role,
+                                      .rank = process.rank,
+                                      .pid = process.process.pid()});
+  if (process.ended)
+    record_end(process, journal_);
+}
+
+bool TrackedProcesses::found(const os::ProcessId& id, Rank rank, bool only_told) {
+  for (Tracked& process : processes_) {
+    if (process.process.id() != id)
+      continue;
+    if (process.only_told && !only_told)
+      write_down(process);
+    return false;
+  }
+  std::optional<os::ProcessHandle> process = os::ProcessHandle::open(id);
+  if (!process)
+    return false;
+  add(Role::kRank, rank, std::move(*process), only_told);
+  return true;
+}
+
+void TrackedProcesses::forget_helpers(const Lineage& lineage) {
+  std::erase_if(processes_, [&](const Tracked& process) {
+    return process.only_told && lineage.descends_from_a_rank(process.process.pid());
+  });
+}
+
+void TrackedProcesses::believe_the_rest() {
+  for (Tracked& process : processes_) {
+    if (process.only_told)
+      write_down(process);
+  }
+}
+
+void TrackedProcesses::take_end(Tracked& process) {
+  launch::take_end(process, process.only_told ? nullptr : journal_);
+}
+
+bool TrackedProcesses::has(Rank rank) const {
+  return std::any_of(processes_.begin(), processes_.end(),
+                     [&](const Tracked& process) { return process.rank == rank; });
+}
+
+bool TrackedProcesses::any_lives() const {
+  return std::any_of(processes_.begin(), processes_.end(),
+                     [](const Tracked& process) { return process.lives(); });
+}
+
+std::vector<Watched> TrackedProcesses::known() const {
+  std::vector<Watched> known;
+  for (const Tracked& process : processes_)
+    known.push_back({.rank = process.only_told ? std::nullopt : process.rank,
+                     .id = process.process.id()});
+  return known;
+}
+
+std::vector<Watched> TrackedProcesses::living(bool with_command) const {
+  std::vector<Watched> living;
+  for (const Tracked& process : processes_) {
+    if (process.lives() && (with_command || process.role == Role::kRank))
+      living.push_back({.rank = process.rank, .id = process.process.id()});
+  }
+  return living;
+}
+
+std::vector<JobProcess*> TrackedProcesses::all() {
+  std::vector<JobProcess*> pointers;
+  for (Tracked& process : processes_)
+    pointers.push_back(&process);
+  return pointers;
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,57 @@
+// The processes of a job that are its ranks, and the command that started them. That a process is a
+// rank may be known (we started it, or its history has a default group), or only be told by its
+// environment, which whatever a rank starts inherits: such a one is not written down before its
+// history says so, or the job is over and no rank was found above it.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <vector>
+
+#include "harness/launch/job_process.h"
+#include "harness/launch/lineage.h"
+#include "harness/launch/prober.h"
+
+namespace lockstep::launch {
+
+struct Tracked : JobProcess {
+  std::optional<std::size_t> error_stream{};  ///< Of its stderr, where we hold it.
+  bool only_told{};                           ///< Not written down yet.
+  std::uint64_t found_ns{};
+};
+
+class TrackedProcesses {
+ public:
+  /// `journal` may be null.
+  explicit TrackedProcesses(history::JournalWriter* journal) : journal_(journal) {}
+
+  Tracked& add(Role role, std::optional<Rank> rank, os::ProcessHandle process,
+               bool only_told = false);
+  /// A process was found to be this rank. True if it was not known to be there.
+  bool found(const os::ProcessId& id, Rank rank, bool only_told);
+  /// What was only told to be a rank and descends from one is none.
+  void forget_helpers(const Lineage& lineage);
+  /// The job is over: the others that were only told are ranks that never came so far.
+  void believe_the_rest();
+  /// Takes the end of one that has ended.
+  void take_end(Tracked& process);
+
+  [[nodiscard]] bool has(Rank rank) const;
+  [[nodiscard]] bool any_lives() const;
+  /// All of them, ended ones included: as a rank only if that is known.
+  [[nodiscard]] std::vector<Watched> known() const;
+  /// Those that live: ranks, and on request the command.
+  [[nodiscard]] std::vector<Watched> living(bool with_command) const;
+  [[nodiscard]] std::vector<JobProcess*> all();
+  [[nodiscard]] std::list<Tracked>& each() { return processes_; }
+  [[nodiscard]] const std::list<Tracked>& each() const { return processes_; }
+
+ private:
+  void write_down(Tracked& process);
+
+  history::JournalWriter* journal_;
+  std::list<Tracked> processes_{};  // Stable addresses.
+};
+
+}  // namespace lockstep::launch

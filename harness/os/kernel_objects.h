@@ -1,0 +1,57 @@
+// What a process keeps in the kernel that others can trip over: listening ports and shared memory
+// with a name.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "harness/base/error.h"
+
+namespace lockstep::os {
+
+/// "127.0.0.1:29500", "[::]:29500": where a process listens (TCP). A connection in TIME_WAIT has no
+/// process and is not here.
+std::vector<std::string> listening_on(std::int32_t pid);
+
+/// A segment or semaphore in /dev/shm of a kind that Python, PyTorch and NCCL make and that is of
+/// no use to anybody after its job. (Other files there may be data that somebody put there to
+/// stay.)
+struct SharedObject {
+  std::string path{};
+  std::uint64_t inode{};
+  std::uint64_t bytes{};
+  /// torch_PID_...: who made it.
+  std::optional<std::int32_t> maker{};
+  /// Only its own job can know its name, so it can be removed after it.
+  bool private_name{};
+  friend bool operator==(const SharedObject&, const SharedObject&) = default;
+};
+
+/// Those of this user, by path.
+std::vector<SharedObject> shared_objects();
+
+/// Mapped or opened by this process.
+bool holds(std::int32_t pid, const SharedObject& object);
+
+/// What a process has open: how many, its soft limit, and of which kinds, most frequent first:
+/// "socket", "pipe", "file in /dev/shm". None when it is gone or not permitted.
+struct OpenDescriptors {
+  std::uint64_t open{};
+  std::uint64_t limit{};
+  std::vector<std::pair<std::string, std::uint64_t>> kinds{};
+};
+std::optional<OpenDescriptors> open_descriptors_of(std::int32_t pid);
+/// The number alone, which costs a system call (Linux 6.2; before it the same as above).
+std::optional<std::uint64_t> count_descriptors(std::int32_t pid);
+
+/// The child that the main thread of this process waits for in wait4(2) or waitid(2); -1: any; none
+/// where it does not wait for one, or it is not told.
+std::optional<std::int32_t> waits_for_child(std::int32_t pid);
+
+/// Its command line, arguments separated by blanks; its name in brackets where it has none.
+std::string command_line(std::int32_t pid);
+
+}  // namespace lockstep::os

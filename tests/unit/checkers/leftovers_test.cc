@@ -1,0 +1,180 @@
+// Goal: what outlives a job is told with what a user needs to act on it (LS104, LS106), children
+// that nobody asked for are a warning (LS105), and what we ended ourselves is nobody's fault.
+#include "checkers/leftovers.h"
+
+#include <gtest/gtest.h>
+
+#include "checkers/descriptors.h"
+#include "checkers/judge.h"
+#include "tests/support/typed_run.h"
+
+namespace lockstep::testing {
+namespace {
+
+constexpr std::uint64_t kS = 1'000 * kMs;
+
+lockstep::Run healthy() { return make_run({{all_reduce("dp", 4)}, {all_reduce("dp", 4)}}); }
+
+lockstep::Run with_process(std::optional<Rank> rank) {
+  lockstep::Run run = healthy();
+  run.leftovers.push_back({.at_ns = kStart + kS,
+                           .kind = "process",
+                           .name = "python -m http.server",
+                           .pid = 4712,
+                           .rank = rank,
+                           .parent = 1001,
+                           .parent_name = "python",
+                           .ports = {"127.0.0.1:8000"}});
+  return run;
+}
+
+lockstep::Run with_zombie(bool taken) {
+  lockstep::Run run = healthy();
+  run.unwaited.push_back({.at_ns = kStart + 5 * kS,
+                          .since_ns = kStart + 2 * kS,
+                          .pid = 4713,
+                          .name = "gzip",
+                          .parent = 1001,
+                          .parent_name = "python",
+                          .taken = taken});
+  return run;
+}
+
+Verdict checked(const lockstep::Run& run) { return checkers::Leftovers().check(run); }
+
+TEST(Leftovers, AProcessIsToldWithItsPidItsRankAndItsPort) {
+  const Verdict verdict = checked(with_process(Rank{1}));
+  EXPECT_EQ(verdict.outcome, Outcome::kFail);
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  const Finding& finding = verdict.findings[0];
+  EXPECT_EQ(finding.code, "LS104");
+  EXPECT_EQ(finding.also, std::vector<std::string>{"LS106"});
+  EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
+  EXPECT_EQ(finding.headline, "pid 4712 (python -m http.server) of rank 1 outlived the job");
+  EXPECT_EQ(finding.evidence.front(),
+            "pid 4712: python -m http.server, of rank 1, started by pid 1001 (python), listens on "
+            "127.0.0.1:8000");
+}
+
+TEST(Leftovers, WithoutARankNobodyIsNamed) {
+  const Verdict verdict = checked(with_process(std::nullopt));
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_TRUE(verdict.findings[0].culprits.empty());
+}
+
+TEST(Leftovers, WhatWeEndedIsOurDoing) {
+  lockstep::Run run = with_process(Rank{1});
+  run.acted.push_back({0, kStart + kS, "interrupted", std::nullopt, 0, "SIGINT"});
+  EXPECT_TRUE(checked(run).findings.empty());
+  EXPECT_EQ(checked(run).outcome, Outcome::kSkipped);
+}
+
+TEST(Leftovers, OfADeadRankItIsAConsequence) {
+  lockstep::Run run = with_process(Rank{1});
+  ends_with_status(run, Rank{1}, 1, kStart + 50 * kMs);
+  const auto judged = checkers::judge(run, checkers::all_checkers());
+  ASSERT_EQ(judged.findings.size(), 1U);
+  EXPECT_EQ(judged.findings[0].code, "LS101");
+  EXPECT_EQ(judged.findings[0].also, (std::vector<std::string>{"LS104", "LS106"}));
+}
+
+TEST(Leftovers, ASegmentIsToldWithItsPathAndItsMaker) {
+  lockstep::Run run = healthy();
+  run.leftovers.push_back({.at_ns = kStart + kS,
+                           .kind = "segment",
+                           .name = "/dev/shm/torch_1000_7_1",
+                           .pid = 1000,
+                           .rank = Rank{0},
+                           .bytes = 4096});
+  const Verdict verdict = checked(run);
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].code, "LS106");
+  EXPECT_EQ(verdict.findings[0].headline,
+            "/dev/shm/torch_1000_7_1 is left in shared memory, 4096 bytes, and nobody has it");
+}
+
+TEST(Leftovers, AChildThatNobodyAskedForIsAWarning) {
+  const auto judged = checkers::judge(with_zombie(false), checkers::all_checkers());
+  ASSERT_EQ(judged.findings.size(), 1U);
+  EXPECT_EQ(judged.findings[0].code, "LS105");
+  EXPECT_EQ(judged.findings[0].severity, Severity::kWarning);
+  EXPECT_EQ(judged.outcome, Outcome::kPass);
+  EXPECT_NE(judged.findings[0].headline.find("pid 4713 (gzip)"), std::string::npos);
+  EXPECT_TRUE(checked(with_zombie(true)).findings.empty()) << "asked for, late";
+}
+
+TEST(Leftovers, AWarningHidesNoError) {
+  lockstep::Run run = with_zombie(false);
+  ends_with_status(run, Rank{1}, 1, kStart + 50 * kMs);
+  const auto judged = checkers::judge(run, checkers::all_checkers());
+  ASSERT_EQ(judged.findings.size(), 2U);
+  EXPECT_EQ(judged.findings[0].code, "LS101");
+  EXPECT_EQ(judged.findings[1].code, "LS105");
+}
+
+TEST(Leftovers, AHealthyJobLeavesNothing) { EXPECT_EQ(checked(healthy()).outcome, Outcome::kPass); }
+
+TEST(Leftovers, AnIncompleteJournalDecidesNothing) {
+  lockstep::Run run = healthy();
+  run.journal_complete = false;
+  EXPECT_EQ(checked(run).outcome, Outcome::kUndecided);
+}
+
+TEST(NoticedLate, ALauncherThatWaitedForAnotherRankByName) {
+  lockstep::Run run = with_zombie(true);
+  run.unwaited[0].pid = 1001;  // Rank 1 itself.
+  run.unwaited[0].parent = 900;
+  run.unwaited[0].parent_waits_for = 1000;
+  EXPECT_EQ(
+      checkers::noticed_late(run, Rank{1}),
+      "its launcher, pid 900 (python), was waiting for rank 0 (pid 1000) and noticed it 3.0 s "
+      "later");
+  EXPECT_EQ(checkers::noticed_late(run, Rank{0}), "");
+  run.unwaited[0].parent_waits_for = -1;  // Whoever ends first.
+  EXPECT_EQ(checkers::noticed_late(run, Rank{1}), "");
+}
+
+lockstep::Run with_descriptors(std::uint64_t first, std::uint64_t last) {
+  lockstep::Run run = healthy();
+  for (const std::uint64_t open : {first, last})
+    run.descriptors.push_back({.at_ns = kStart + open,
+                               .rank = Rank{1},
+                               .pid = 1001,
+                               .open = open,
+                               .limit = 1024,
+                               .kinds = {{"file in /dev/shm", open}}});
+  return run;
+}
+
+TEST(Descriptors, GrowthTowardsTheLimitIsAWarning) {
+  const Verdict verdict = checkers::DescriptorGrowth().check(with_descriptors(10, 1000));
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].code, "LS111");
+  EXPECT_EQ(verdict.findings[0].severity, Severity::kWarning);
+  EXPECT_EQ(verdict.findings[0].headline,
+            "rank 1 has 1000 of 1024 descriptors open; it began with 10");
+}
+
+TEST(Descriptors, ManyFromTheBeginningOrFarFromTheLimitAreNone) {
+  EXPECT_EQ(checkers::DescriptorGrowth().check(with_descriptors(900, 1000)).outcome,
+            Outcome::kPass);
+  EXPECT_TRUE(checkers::DescriptorGrowth().check(with_descriptors(900, 1000)).findings.empty());
+  EXPECT_TRUE(checkers::DescriptorGrowth().check(with_descriptors(10, 800)).findings.empty());
+  EXPECT_EQ(checkers::DescriptorGrowth().check(healthy()).outcome, Outcome::kSkipped);
+}
+
+TEST(Descriptors, ADeathByThemIsExplainedByThem) {
+  lockstep::Run run = with_descriptors(10, 1024);
+  ends_with_status(run, Rank{1}, 1, kStart + 50 * kMs);
+  run.raised.push_back({.at_ns = kStart + 49 * kMs,
+                        .rank = Rank{1},
+                        .pid = 1001,
+                        .text = "OSError: [Errno 24] Too many open files"});
+  const auto judged = checkers::judge(run, checkers::all_checkers());
+  ASSERT_EQ(judged.findings.size(), 1U);
+  EXPECT_EQ(judged.findings[0].code, "LS101");
+  EXPECT_EQ(judged.findings[0].evidence[0], "rank 1 had 1024 of 1024 open: 1024 file in /dev/shm");
+}
+
+}  // namespace
+}  // namespace lockstep::testing
