@@ -65,6 +65,7 @@ std::set<std::int32_t> issuers_of(const Process* process, std::int32_t pid) {
 }  // namespace
 
 void Prober::something_happened() {
+  last_move_ = Clock::now();
   if (options_.follower == nullptr || !options_.stop_when)
     return;
   pause_ = kFirstPause;

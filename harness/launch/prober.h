@@ -55,7 +55,7 @@ class Prober {
   std::optional<std::string> step(const std::vector<Watched>& processes);
   /// Stacks and two readings of states at once, whether they stand still or not.
   void look(const std::vector<Watched>& processes);
-  /// When a process last did something that its history shows.
+  /// When a process last did something that its history shows, came or went.
   [[nodiscard]] Clock::time_point last_move() const { return last_move_; }
   /// When step() has something to do next.
   [[nodiscard]] Clock::time_point due() const { return due_; }

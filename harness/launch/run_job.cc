@@ -310,8 +310,8 @@ EndReport RunJob::Impl::clear() {
     output_.pump();
   }
   family_.finish();
-  EndReport report =
-      JobEnding(supervisor_, options_.journal, processes_.all(), &family_.lineage()).kill("the job is over");
+  EndReport report = JobEnding(supervisor_, options_.journal, processes_.all(), &family_.lineage())
+                         .kill("the job is over");
   family_.record_segments();
   family_.remove_private_segments();
   report.spared = std::move(spared);

@@ -78,8 +78,8 @@ bool TrackedProcesses::any_lives() const {
 std::vector<Watched> TrackedProcesses::known() const {
   std::vector<Watched> known;
   for (const Tracked& process : processes_)
-    known.push_back({.rank = process.only_told ? std::nullopt : process.rank,
-                     .id = process.process.id()});
+    known.push_back(
+        {.rank = process.only_told ? std::nullopt : process.rank, .id = process.process.id()});
   return known;
 }
 

@@ -139,15 +139,14 @@ class AnyProgram(RunTest):
 
     def test_what_is_left_is_ended(self) -> None:
         done = self.lockstep("run", "-n", "1", "--run-dir", "run", "--", "sh", "-c", "sleep 300 & echo $!")
-        self.assertEqual(done.status, 0, done.err)
-        self.assertFalse(os.path.exists(f"/proc/{done.out.strip()}"))
-        self.assertIn("sleep", done.err)
-
+        pid = done.out.strip()
+        self.assertEqual(done.status, 1, done.err)
+        self.assertFalse(os.path.exists(f"/proc/{pid}"))
+        self.assertIn(f"error[LS104]: pid {pid} (sleep 300) of rank 0 outlived the job", done.err)
 
     def test_what_a_rank_left_behind_is_no_rank(self) -> None:
         left = "sleep 60 > /dev/null 2>&1 & echo $!"  # Has its RANK, and by the next look no parent but lockstep.
-        seen = 'until grep -q process_start.*rank run/history/lockstep.jsonl; do sleep 0.1; done'
-        launch = f"RANK=0 WORLD_SIZE=1 sh -c '({left}); {seen}'; sleep 0.6"
+        launch = f"RANK=0 WORLD_SIZE=1 sh -c '({left}); sleep 2'; sleep 0.6"
         done = self.lockstep("run", "--keep", "--run-dir", "run", "--", "sh", "-c", launch)
         pid = int(done.out)
         self.assertEqual((done.status, os.path.exists(f"/proc/{pid}")), (0, True), done.err)
@@ -184,6 +183,26 @@ class Interrupted(RunTest):
 
     def test_by_term(self) -> None:
         self.interrupt(signal.SIGTERM)
+
+    def test_handler_with_the_wrong_signature(self) -> None:
+        """It raises when Ctrl-C comes, and again at exit: the job ends all the same, and that is no finding."""
+        script = self.script("train.py", """
+import atexit, signal, time
+def stop(number):
+    pass
+signal.signal(signal.SIGINT, stop)
+atexit.register(stop)
+print("up", flush=True)
+while True:
+    time.sleep(0.1)
+""")
+        process = self.start("--", sys.executable, str(script))
+        self.assertEqual(process.stdout.readline(), b"up\n")
+        os.killpg(process.pid, signal.SIGINT)  # As a terminal sends it.
+        _, err = process.communicate(timeout=DEADLINE_S)
+        self.assertEqual(process.returncode, 130, err)
+        self.assertIn("TypeError: stop()", err.decode())
+        self.assertEqual((self.report()["findings"], self.report()["program_exit"]), ([], 1))
 
 
 def can_unshare() -> bool:
