@@ -128,10 +128,14 @@ std::optional<Expectation> expectation_of(const Case& cell) {
                        .tensor = std::string(cell.mutant->tensor)};
   }
   const std::string fault = cell.option("fault");
-  if (!fault.empty())
-    return Expectation{.code = fault == "sleep" || fault == "stop" ? "LS303" : "LS101",
-                       .culprits = struck};
-  return std::nullopt;
+  if (fault.empty() || fault == "thread" || fault == "zombie")
+    return std::nullopt;
+  const bool leaves = cell.option("at") == "now";
+  std::string code = fault == "sleep" || fault == "stop" ? "LS303" : "LS101";
+  if (leaves)
+    code = fault == "segment" ? "LS106" : "LS104";
+  // Of one that lost its parent before anybody looked, nobody knows whose it was.
+  return Expectation{.code = code, .culprits = fault == "new_session" ? RankSet{} : struck};
 }
 
 CaseReport report_of(const Case& cell) {

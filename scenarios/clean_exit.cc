@@ -76,6 +76,13 @@ std::vector<Case> CleanExit::cells() const {
         cell_of("ddp", 3,
                 {{"fault", fault.kind}, {"at", fault.at}, {"rank", std::to_string(victim++ % 3)}}));
   }
+  // What it leaves must be found and named; a thread dies with its process, and a zombie with its
+  // parent.
+  for (const char* left :
+       {"child", "new_session", "deaf_child", "port", "segment", "thread", "zombie"}) {
+    cells.push_back(cell_of(
+        "ddp", 2, {{"fault", left}, {"at", "now"}, {"rank", std::to_string(victim++ % 2)}}));
+  }
   // Its reducer has hooks of its own to leave with.
   cells.push_back(cell_of("bucketed_ddp", 3, {}));
   for (const char* at : {"backward", "collective"})
@@ -109,6 +116,8 @@ Result<void> CleanExit::converse(Conversation& talk, const Case& cell) const {
     if (auto asked = ask_for_fault(talk, cell); !asked)
       return asked;
   }
+  if (at == "now")
+    talk.look_at_family();
   if (auto left = talk.bye(/*whole=*/true); !left)
     return left;
   return talk.mark("everybody-home");

@@ -60,6 +60,9 @@ class Conversation {
   Result<protocol::Answer> ask_rank(Rank rank, protocol::Json request);
   Result<protocol::Answer> ask_reference(protocol::Json request);
 
+  /// Notes who is whose child now, for what is left at the end.
+  void look_at_family() { job_.look_at_family(); }
+
   /// Of everything that is asked from now on.
   void answers_within(std::chrono::milliseconds limit) { request_limit_ = limit; }
 

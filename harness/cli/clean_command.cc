@@ -8,8 +8,6 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 
 #include "harness/cli/commands.h"
@@ -18,6 +16,7 @@
 #include "harness/launch/job_file.h"
 #include "harness/launch/supervisor.h"
 #include "harness/os/job.h"
+#include "harness/os/kernel_objects.h"
 #include "harness/report/pieces.h"
 
 namespace lockstep::cli {
@@ -116,9 +115,7 @@ class Clean {
   }
 
   static std::string shown_command(std::int32_t pid) {
-    std::ifstream file(fmt::format("/proc/{}/cmdline", pid), std::ios::binary);
-    std::string line((std::istreambuf_iterator<char>(file)), {});
-    std::replace(line.begin(), line.end(), '\0', ' ');
+    std::string line = os::command_line(pid);
     if (line.size() > kCommandShown)
       line = line.substr(0, kCommandShown) + "...";
     return line;

@@ -29,7 +29,8 @@ std::string log_name(const HostSpec& spec) {
 HostJob::Impl::Impl(Supervisor& supervisor, HostJobOptions options)
     : supervisor_(supervisor),
       options_(std::move(options)),
-      prober_(options_, supervisor.stack_sampler()) {}
+      prober_(options_, supervisor.stack_sampler()),
+      family_(options_.journal) {}
 
 Result<void> HostJob::Impl::start(const std::vector<HostSpec>& specs) {
   std::error_code error;
@@ -237,15 +238,24 @@ std::vector<Watched> HostJob::Impl::watched() const {
   return living;
 }
 
+void HostJob::Impl::look_at_family() {
+  std::vector<Watched> known;
+  for (const HostProcess& host : hosts_)
+    known.push_back({.rank = host.job.rank, .id = host.job.process.id()});
+  family_.look(known);
+}
+
 EndReport HostJob::Impl::end(const std::string& reason, How how) {
   ended_ = true;
   std::vector<JobProcess*> processes;
   for (HostProcess& host : hosts_)
     processes.push_back(&host.job);
-  JobEnding ending(supervisor_, options_.journal, std::move(processes));
+  JobEnding ending(supervisor_, options_.journal, std::move(processes), &family_.lineage());
   if (how == How::kTerm)
     ending.ask(reason, options_.grace);
   EndReport report = ending.kill(reason);
+  family_.record_segments();
+  family_.remove_private_segments();
   for (std::size_t i = 0; i < hosts_.size(); ++i)
     shown_[i] = hosts_[i].shown();
   bound_logs();
@@ -276,6 +286,7 @@ Result<void> HostJob::send(std::size_t host, std::string_view line) {
 Event HostJob::wait(std::chrono::steady_clock::time_point deadline) {
   return impl_->wait(deadline);
 }
+void HostJob::look_at_family() { impl_->look_at_family(); }
 EndReport HostJob::end(const std::string& reason, How how) { return impl_->end(reason, how); }
 
 }  // namespace lockstep::launch

@@ -83,6 +83,10 @@ class HostJob {
   /// lost.
   Event wait(std::chrono::steady_clock::time_point deadline);
 
+  /// Notes which processes the hosts have started, so that what is left of them at the end can be
+  /// told whose it is.
+  void look_at_family();
+
   enum class How : std::uint8_t {
     kKill,  ///< Straight to STOP, rescan, KILL: our own hung rank hosts.
     kTerm,  ///< TERM and the grace time first.

@@ -10,6 +10,7 @@
 #include "harness/base/check.h"
 #include "harness/base/clock.h"
 #include "harness/history/journal.h"
+#include "harness/launch/family_watch.h"
 #include "harness/launch/host_job.h"
 #include "harness/launch/host_process.h"
 #include "harness/launch/prober.h"
@@ -25,6 +26,7 @@ class HostJob::Impl {
   Result<void> start(const std::vector<HostSpec>& specs);
   Result<void> send(std::size_t host, std::string_view line);
   Event wait(Clock::time_point deadline);
+  void look_at_family();
   EndReport end(const std::string& reason, How how);
   [[nodiscard]] const std::vector<Host>& hosts() const { return shown_; }
   [[nodiscard]] bool ended() const { return ended_; }
@@ -52,6 +54,7 @@ class HostJob::Impl {
   Supervisor& supervisor_;
   HostJobOptions options_;
   Prober prober_;
+  FamilyWatch family_;
   std::vector<HostProcess> hosts_{};
   std::vector<Host> shown_{};  // Of hosts_, for callers.
   std::deque<Event> ready_{};
