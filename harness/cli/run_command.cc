@@ -188,21 +188,12 @@ class Session {
           record(Acted{.at_ns = now_ns(), .action = "interrupted", .reason = event.text});
           return event.text;
         case Kind::kDeadline:
-          if (stalled_for(job) >= notice_after_ / 2 && stalled_for(job) < notice_after_ &&
-              stalled_for(job) < stall_limit()) {
-            job.sample();  // What is there in the second look, too, has lasted.
-            looked_ = true;
-            break;
-          }
-          if (stalled_for(job) >= stall_limit()) {
-            job.sample();
-            std::string why = fmt::format("--stall-limit {} s", command_.stall_limit_s);
-            tell_activity("STALLED", why, follower);
-            record(Acted{.at_ns = now_ns(), .action = "deadline", .reason = why});
-            return why;
-          }
-          if (stalled_for(job) >= notice_after_)  // Else it has moved since we began to wait.
+          if (stalled_for(job) >= stall_limit())
+            return give_up(job, follower);
+          if (stalled_for(job) >= notice_after_)
             tell_stall(job, follower);
+          else if (!looked_ && stalled_for(job) >= notice_after_ / 2)
+            look_half_way(job, follower);
           break;
         case Kind::kRank:
         case Kind::kEnded:
@@ -232,15 +223,36 @@ class Session {
            std::min<Clock::duration>(looked_ ? notice_after_ : notice_after_ / 2, stall_limit());
   }
 
+  std::string give_up(launch::RunJob& job, const history::Follower& follower) {
+    job.sample();
+    std::string why = fmt::format("--stall-limit {} s", command_.stall_limit_s);
+    tell_activity("STALLED", why, follower);
+    record(Acted{.at_ns = now_ns(), .action = "deadline", .reason = why});
+    return why;
+  }
+
+  /// Before that its ranks import, or it has none: nothing is looked at.
+  static bool has_a_group(const history::Follower& follower) {
+    const std::vector<Process>& processes = follower.run().processes;
+    return std::any_of(processes.begin(), processes.end(),
+                       [](const Process& process) { return !process.groups.empty(); });
+  }
+
+  /// What is there when the notice comes, too, has lasted.
+  void look_half_way(launch::RunJob& job, const history::Follower& follower) {
+    looked_ = true;
+    if (has_a_group(follower))
+      job.sample();
+  }
+
   void tell_stall(launch::RunJob& job, const history::Follower& follower) {
     notice_after_ *= 2;
-    job.sample();
+    if (has_a_group(follower))
+      job.sample();
     const auto stalled = std::chrono::duration_cast<std::chrono::seconds>(stalled_for(job));
-    const bool any = std::any_of(follower.run().processes.begin(), follower.run().processes.end(),
-                                 [](const Process& process) { return !process.groups.empty(); });
     for (const std::string& line : checkers::on_their_way_out(follower.run()))
       notice("LEAVING", line);
-    if (any || stalled >= kStartMayTake)
+    if (has_a_group(follower) || stalled >= kStartMayTake)
       tell_activity("STALLED", fmt::format("no rank has moved for {} s", stalled.count()),
                     follower);
   }
