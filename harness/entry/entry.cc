@@ -1,6 +1,7 @@
 #include "harness/entry/entry.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdlib>
 
@@ -35,6 +36,7 @@ Entry prepare(const std::vector<std::string>& command, const std::string& histor
   entry.environment["LOCKSTEP_TAP"] = built->tap;
   entry.environment["LOCKSTEP_TORCH"] = torch->library();
   entry.environment["LOCKSTEP_HISTORY"] = history;
+  entry.environment["LOCKSTEP_SUPERVISOR"] = std::to_string(::getpid());
   return entry;
 }
 
