@@ -43,7 +43,9 @@ std::vector<const SharedMemoryWatch::Owned*> SharedMemoryWatch::abandoned() cons
     return left;
   const std::vector<os::SharedObject> there = os::shared_objects();
   std::vector<os::ProcessStat> living;
-  for (const auto& [path, owned] : owned_) {
+  for (const auto& entry : owned_) {
+    const std::string& path = entry.first;
+    const Owned& owned = entry.second;
     const bool exists =
         std::any_of(there.begin(), there.end(), [&](const os::SharedObject& object) {
           return object.path == path && object.inode == owned.object.inode;
