@@ -48,10 +48,19 @@ bool TrackedProcesses::found(const os::ProcessId& id, Rank rank, bool only_told)
   return true;
 }
 
+// What was adopted before anybody looked has no parent to tell it by: it is there beside its rank.
 void TrackedProcesses::forget_helpers(const Lineage& lineage) {
-  std::erase_if(processes_, [&](const Tracked& process) {
-    return process.only_told && lineage.descends_from_a_rank(process.process.pid());
-  });
+  const auto beside_its_rank = [&](const Tracked& helper) {
+    return std::any_of(processes_.begin(), processes_.end(), [&](const Tracked& process) {
+      return !process.only_told && process.rank == helper.rank &&
+             (process.lives() || process.ended_ns > helper.found_ns);
+    });
+  };
+  for (auto at = processes_.begin(); at != processes_.end();) {
+    const bool helper =
+        at->only_told && (lineage.descends_from_a_rank(at->process.pid()) || beside_its_rank(*at));
+    at = helper ? processes_.erase(at) : std::next(at);
+  }
 }
 
 void TrackedProcesses::believe_the_rest() {

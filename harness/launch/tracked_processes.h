@@ -30,7 +30,7 @@ class TrackedProcesses {
                bool only_told = false);
   /// A process was found to be this rank. True if it was not known to be there.
   bool found(const os::ProcessId& id, Rank rank, bool only_told);
-  /// What was only told to be a rank and descends from one is none.
+  /// What was only told to be a rank, and descends from one or is there beside it, is none.
   void forget_helpers(const Lineage& lineage);
   /// The job is over: the others that were only told are ranks that never came so far.
   void believe_the_rest();
