@@ -246,7 +246,7 @@ class WithTorch(RunTest):
         return self.lockstep("run", "-n", "2", "--run-dir", "run", *options, "--", TORCH_PYTHON, "train.py")
 
     def test_healthy(self) -> None:
-        done = self.run_program("print(t.tolist()); sys.stdout.flush()\ndist.destroy_process_group()\n")
+        done = self.run_program('os.write(1, f"{t.tolist()}\\n".encode())\ndist.destroy_process_group()\n')
         self.assertEqual((done.status, done.out), (0, "[2.0, 2.0, 2.0, 2.0]\n" * 2), done.err)
         self.assertEqual(self.report()["findings"], [])
 
