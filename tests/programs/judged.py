@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -71,6 +72,7 @@ def run(row: table.Row, world: int, keep: pathlib.Path | None = None) -> Judged:
         except (OSError, ValueError) as error:
             return Judged(other=f"no report: {error}; {said[-400:]}", said=said)
         judged = judge(row, world, report, process.returncode)
+        remove_segments(report)
         judged.said = said
         if not ended:
             judged.other = f"it had not ended after {DEADLINE_S} s; {judged.other}"
@@ -100,6 +102,12 @@ def judge(row: table.Row, world: int, report: dict, status: int) -> Judged:
     else:
         judged.other = differences(row, findings[0], code, culprits, status)
     return judged
+
+
+def remove_segments(report: dict) -> None:
+    """Shared memory that a program left, and that lockstep leaves to its user."""
+    for path in {path for f in report["findings"] for path in re.findall(r"/dev/shm/psm_\w+", f["headline"])}:
+        pathlib.Path(path).unlink(missing_ok=True)
 
 
 def differences(row: table.Row, finding: dict, code: str, culprits: frozenset, status: int) -> str:
