@@ -9,6 +9,7 @@
 #include "checkers/children.h"
 #include "checkers/groups.h"
 #include "checkers/sites.h"
+#include "checkers/stall.h"
 #include "checkers/waits.h"
 
 namespace lockstep::checkers {
@@ -217,6 +218,33 @@ Finding will_not_exit(const Run& run, const Leaving& one) {
   return finding;
 }
 
+/// A rank host that was asked to leave and did not, while another one did.
+std::vector<Finding> hosts_that_stay(const Run& run, std::uint64_t cutoff_ns) {
+  std::vector<Finding> stay;
+  RankSet gone;
+  for (const ProcessEnd& end : run.ends) {
+    if (end.rank && end.at_ns <= cutoff_ns)
+      gone.insert(*end.rank);
+  }
+  for (const Request& request : run.requests) {
+    if (request.message != "bye" || !request.rank || gone.empty() || gone.contains(*request.rank))
+      continue;
+    const std::string what = stalled_on(run, pid_of(run, *request.rank), nullptr, cutoff_ns);
+    if (what.empty())
+      continue;
+    Finding finding;
+    finding.code = "LS103";
+    finding.at_ns = request.at_ns;
+    finding.confidence = Confidence::kLikely;
+    finding.culprits = {*request.rank};
+    finding.affected = ranks_of(run).minus(finding.culprits);
+    finding.headline =
+        fmt::format("rank {} was asked to leave and did not: it {}", request.rank->value, what);
+    stay.push_back(std::move(finding));
+  }
+  return stay;
+}
+
 }  // namespace
 
 std::vector<std::string> on_their_way_out(const Run& run) {
@@ -232,11 +260,12 @@ std::vector<std::string> on_their_way_out(const Run& run) {
 Verdict Exiting::check(const Run& run) const {
   Verdict verdict{.name = std::string(name())};
   const std::uint64_t cutoff_ns = first_act_ns(run);
-  if (!run.plan.scenario.empty() || cutoff_ns == kNever) {
+  if (cutoff_ns == kNever) {
     verdict.outcome = Outcome::kSkipped;
     verdict.reason = "every process ended by itself";
     return verdict;
   }
+  verdict.findings = hosts_that_stay(run, cutoff_ns);
   const std::vector<Leaving> all = leaving(run, cutoff_ns);
   verdict.examined["leaving"] = all.size();
   for (const Leaving& one : all) {

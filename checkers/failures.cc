@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <initializer_list>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -19,21 +20,20 @@ namespace {
 
 constexpr std::size_t kTextMax = 200;
 
+bool contains_one_of(std::string_view text, std::initializer_list<std::string_view> parts) {
+  return std::any_of(parts.begin(), parts.end(), [&](std::string_view part) {
+    return text.find(part) != std::string_view::npos;
+  });
+}
+
 /// What a rank says when another one is gone or silent.
 bool speaks_of_a_peer(std::string_view text) {
-  constexpr std::array kTexts{std::string_view{"Connection closed by peer"},
-                              std::string_view{"Connection reset by peer"},
-                              std::string_view{"Connection refused"},
-                              std::string_view{"Broken pipe"},
-                              std::string_view{"gloo/transport"},
-                              std::string_view{"Application timeout caused pair closure"},
-                              std::string_view{"Timed out waiting"},
-                              std::string_view{"Socket Timeout"},
-                              std::string_view{"ncclRemoteError"},
-                              std::string_view{"NCCL communicator was aborted"},
-                              std::string_view{"recvValue failed"}};
-  return std::any_of(kTexts.begin(), kTexts.end(),
-                     [&](std::string_view t) { return text.find(t) != std::string_view::npos; });
+  return speaks_of_the_store(text) ||
+         contains_one_of(
+             text, {"Connection closed by peer", "Connection reset by peer", "Connection refused",
+                    "Broken pipe", "gloo/transport", "Application timeout caused pair closure",
+                    "Timed out waiting", "Socket Timeout", "ncclRemoteError",
+                    "NCCL communicator was aborted", "recvValue failed"});
 }
 
 bool had_failed_collective(const Run& run, Rank rank) {
@@ -70,6 +70,12 @@ bool may_be_the_launchers(const Run& run, const ProcessEnd& end) {
 }
 
 }  // namespace
+
+bool speaks_of_the_store(std::string_view text) {
+  return contains_one_of(
+      text, {"Did the remote server shutdown or crash", "waiting for clients", "wait timeout after",
+             "client socket has failed to connect", "client socket has timed out"});
+}
 
 std::string signal_name(std::int32_t signal) {
   constexpr std::array<std::pair<std::int32_t, std::string_view>, 14> kNames{

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "harness/history/run.h"
@@ -26,6 +27,9 @@ struct Failure {
 /// One for each rank that failed by itself, whoever failed for a reason of its own first, then by
 /// time.
 std::vector<Failure> failures_of(const Run& run);
+
+/// What a rank says whose store, which rank 0 holds as a rule, is gone, or has nobody's answer.
+bool speaks_of_the_store(std::string_view text);
 
 /// "SIGKILL".
 std::string signal_name(std::int32_t signal);

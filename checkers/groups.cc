@@ -173,6 +173,15 @@ const Process* current_process(const Run& run, Rank rank) {
   return best;
 }
 
+std::int32_t pid_of(const Run& run, Rank rank) {
+  std::int32_t pid = 0;
+  for (const ProcessStart& start : run.starts) {
+    if (start.role == Role::kRank && start.rank == rank)
+      pid = start.pid;
+  }
+  return pid;
+}
+
 RankSet ranks_of(const Run& run) {
   RankSet ranks = RankSet::all(run.plan.world_size);
   for (const Process& process : run.processes) {

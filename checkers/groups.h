@@ -71,6 +71,9 @@ const Process* current_process(const Run& run, Rank rank);
 /// All ranks of the run: the plan's world, and whoever wrote a history.
 RankSet ranks_of(const Run& run);
 
+/// Of the process that was started last for this rank; 0 if none is on record.
+std::int32_t pid_of(const Run& run, Rank rank);
+
 /// The journal of the supervisor says all that happened so far: absence of a record is absence of
 /// the event.
 inline bool journal_is_whole(const Run& run) { return run.live || run.journal_complete; }

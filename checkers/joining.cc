@@ -1,8 +1,11 @@
 #include "checkers/joining.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "checkers/groups.h"
 #include "checkers/sites.h"
@@ -22,17 +25,32 @@ const StackSample* main_stack_of(const Run& run, Rank rank, std::uint64_t cutoff
   return last;
 }
 
+/// In Python's init_process_group, or where C++ makes its store and its first group.
 bool is_joining(const StackSample* stack) {
   return stack != nullptr &&
          std::any_of(stack->frames.begin(), stack->frames.end(), [](const Frame& frame) {
-           return frame.function == "init_process_group" &&
-                  frame.file.find("/torch/distributed/") != std::string::npos;
+           const std::string_view name = frame.function;
+           return (name == "init_process_group" &&
+                   frame.file.find("/torch/distributed/") != std::string::npos) ||
+                  name == "c10d::TCPStore::TCPStore" ||
+                  name == "c10d::ProcessGroupGloo::ProcessGroupGloo";
          });
 }
 
 bool a_limit_ended_it(const Run& run) {
   return std::any_of(run.acted.begin(), run.acted.end(),
                      [](const Acted& act) { return act.action == "deadline"; });
+}
+
+/// A rank host was asked to make the group, has not answered, and is held by nothing of its own.
+/// (It polls a file for the others, so that its stack is not looked at.)
+bool host_is_joining(const Run& run, Rank rank, std::uint64_t cutoff_ns) {
+  return std::any_of(run.requests.begin(), run.requests.end(),
+                     [&](const Request& request) {
+                       return request.rank == rank && request.role == Role::kRank &&
+                              request.message == "init" && !request.answered_ns;
+                     }) &&
+         stalled_on(run, pid_of(run, rank), main_stack_of(run, rank, cutoff_ns), cutoff_ns).empty();
 }
 
 struct Ranks {
@@ -46,19 +64,17 @@ Ranks ranks_before_the_first_group(const Run& run, std::uint64_t cutoff_ns) {
     const Process* process = current_process(run, rank);
     if (process != nullptr && !process->groups.empty())
       return {};
-    const bool waits = is_joining(main_stack_of(run, rank, cutoff_ns));
+    const bool waits = run.plan.scenario.empty() ? is_joining(main_stack_of(run, rank, cutoff_ns))
+                                                 : host_is_joining(run, rank, cutoff_ns);
     (waits ? ranks.waiting : ranks.absent).insert(rank);
   }
   return ranks;
 }
 
-std::int32_t pid_of(const Run& run, Rank rank) {
-  std::int32_t pid = 0;
-  for (const ProcessStart& start : run.starts) {
-    if (start.role == Role::kRank && start.rank == rank)
-      pid = start.pid;
-  }
-  return pid;
+bool has_ended_before(const Run& run, std::int32_t pid, std::uint64_t cutoff_ns) {
+  return std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
+    return end.pid == pid && end.at_ns < cutoff_ns;
+  });
 }
 
 /// What holds each absent rank: "rank 1 sleeps". Empty if that is not known of one of them.
@@ -76,6 +92,42 @@ std::vector<std::string> what_holds(const Run& run, const RankSet& absent,
   return holds;
 }
 
+/// Ranks that several processes want to be: each of them was last seen on its way into the group.
+std::map<Rank, std::set<std::int32_t>> claimed_twice(const Run& run, std::uint64_t cutoff_ns) {
+  std::map<Rank, std::map<std::int32_t, const StackSample*>> last;
+  for (const StackSample& stack : run.stacks) {
+    if (stack.rank && stack.tid == stack.pid && stack.at_ns <= cutoff_ns)
+      last[*stack.rank][stack.pid] = &stack;
+  }
+  std::map<Rank, std::set<std::int32_t>> claimed;
+  for (const auto& [rank, stacks] : last) {
+    for (const auto& [pid, stack] : stacks) {
+      if (is_joining(stack) && !has_ended_before(run, pid, cutoff_ns))
+        claimed[rank].insert(pid);
+    }
+  }
+  std::erase_if(claimed, [](const auto& rank_and_pids) { return rank_and_pids.second.size() < 2; });
+  return claimed;
+}
+
+Finding joined_twice(const std::map<Rank, std::set<std::int32_t>>& claimed, const Ranks& ranks,
+                     std::uint64_t cutoff_ns) {
+  Finding finding;
+  finding.code = "LS107";
+  finding.confidence = Confidence::kCertain;
+  finding.at_ns = cutoff_ns;
+  finding.affected = ranks.waiting;
+  for (const auto& [rank, pids] : claimed) {
+    finding.culprits.insert(rank);
+    finding.evidence.push_back(fmt::format("rank {} is there {} times: pid {}", rank.value,
+                                           pids.size(), fmt::join(pids, " and pid ")));
+  }
+  finding.headline =
+      fmt::format("{}; all of them wait in init_process_group", fmt::join(finding.evidence, "; "));
+  finding.cause = "whatever starts the ranks gave several of them one RANK";
+  return finding;
+}
+
 Finding never_joined(const Run& run, const Ranks& ranks, std::uint64_t cutoff_ns) {
   Finding finding;
   finding.code = "LS107";
@@ -87,7 +139,7 @@ Finding never_joined(const Run& run, const Ranks& ranks, std::uint64_t cutoff_ns
     finding.headline =
         fmt::format("{} {} in init_process_group, and all that were started are there",
                     words(ranks.waiting), wait);
-    finding.cause = "WORLD_SIZE is larger than the number of ranks, or two of them have one RANK";
+    finding.cause = "WORLD_SIZE is larger than the number of ranks that were started";
   } else {
     finding.headline = fmt::format("{} never came to init_process_group; {} {} in it",
                                    words(ranks.absent), words(ranks.waiting), wait);
@@ -116,16 +168,18 @@ Verdict Joining::check(const Run& run) const {
   const std::uint64_t cutoff_ns = first_act_ns(run);
   const Ranks ranks = ranks_before_the_first_group(run, cutoff_ns);
   verdict.examined["waiting"] = ranks.waiting.size();
-  if (!run.plan.scenario.empty() || ranks.waiting.empty()) {
+  if (ranks.waiting.empty()) {
     verdict.outcome = Outcome::kSkipped;
-    verdict.reason = "no rank was seen to wait in init_process_group";
+    verdict.reason = "no rank was seen to wait for its first process group";
   } else if (!journal_is_whole(run)) {
     verdict.reason = "LS901: the journal of the run is incomplete";
   } else if (!a_limit_ended_it(run)) {
-    verdict.reason = "ranks were in init_process_group when the run ended";
+    verdict.reason = "ranks waited for their first process group when the run ended";
   } else {
     verdict.outcome = Outcome::kFail;
-    verdict.findings.push_back(never_joined(run, ranks, cutoff_ns));
+    const auto claimed = claimed_twice(run, cutoff_ns);
+    verdict.findings.push_back(claimed.empty() ? never_joined(run, ranks, cutoff_ns)
+                                               : joined_twice(claimed, ranks, cutoff_ns));
   }
   return verdict;
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "checkers/groups.h"
@@ -56,13 +57,18 @@ std::string process_line(const Leftover& left) {
   return line;
 }
 
-Finding processes_left(const std::vector<const Leftover*>& left) {
-  const Leftover& first = *left.front();
+Finding about(std::string code, const std::vector<const Leftover*>& left) {
   Finding finding;
-  finding.code = "LS104";
-  finding.at_ns = first.at_ns;
+  finding.code = std::move(code);
+  finding.at_ns = left.front()->at_ns;
   finding.confidence = Confidence::kCertain;
   finding.culprits = origins(left);
+  return finding;
+}
+
+Finding processes_left(const std::vector<const Leftover*>& left) {
+  const Leftover& first = *left.front();
+  Finding finding = about("LS104", left);
   finding.headline =
       left.size() == 1
           ? fmt::format("pid {} ({}){} outlived the job", first.pid, first.name, from_rank(first))
@@ -82,11 +88,7 @@ Finding processes_left(const std::vector<const Leftover*>& left) {
 }
 
 Finding segments_left(const std::vector<const Leftover*>& left) {
-  Finding finding;
-  finding.code = "LS106";
-  finding.at_ns = left.front()->at_ns;
-  finding.confidence = Confidence::kCertain;
-  finding.culprits = origins(left);
+  Finding finding = about("LS106", left);
   std::uint64_t bytes = 0;
   std::vector<std::string> lines;
   for (const Leftover* each : left) {

@@ -56,37 +56,68 @@ const std::vector<Frame>& frames_of(const Member& member, const Collective& call
   return member.process->sites[call.site < member.process->sites.size() ? call.site : 0].frames;
 }
 
+bool same_function(const Frame& x, const Frame& y) {
+  return x.module == y.module && x.function == y.function;
+}
+
+bool stands_in(const std::vector<Frame>& frames, const std::set<Loop>& loops) {
+  return std::any_of(frames.begin(), frames.end(), [&](const Frame& frame) {
+    return std::any_of(frame.loops.begin(), frame.loops.end(), [&](const PythonLoop& loop) {
+      return loops.contains({frame.module, frame.function, loop.line});
+    });
+  });
+}
+
 /// Where a later call stands with respect to the loops around an earlier one of the same thread.
 struct Whereabouts {
   std::set<Loop> left{};  ///< Around the earlier one only.
-  bool still_inside{};    ///< A loop is around both: the others may have come round again in it.
+  /// Around both, each with the later one's frame: the others may have come round again in it.
+  std::vector<std::pair<const Frame*, const PythonLoop*>> around_both{};
+  bool is_behind{};  ///< In the source, where the calls' ways part.
 };
 
-Whereabouts compare(const std::vector<Frame>& earlier, const std::vector<Frame>& later) {
+std::optional<Whereabouts> compare(const std::vector<Frame>& earlier,
+                                   const std::vector<Frame>& later) {
   Whereabouts result;
   auto a = earlier.rbegin();
   auto b = later.rbegin();
-  const auto same_function = [](const Frame& x, const Frame& y) {
-    return x.module == y.module && x.function == y.function;
-  };
   for (;
        a != earlier.rend() && b != later.rend() && same_function(*a, *b) && a->offset == b->offset;
-       ++a, ++b)
-    result.still_inside |= !a->loops.empty();
-  if (a == earlier.rend() || b == later.rend() || !same_function(*a, *b)) {
-    result.still_inside = true;  // Not known.
-    return result;
+       ++a, ++b) {
+    for (const PythonLoop& loop : b->loops)
+      result.around_both.emplace_back(&*b, &loop);
   }
+  if (a == earlier.rend() || b == later.rend() || !same_function(*a, *b))
+    return std::nullopt;
+  result.is_behind = b->line > a->line;
   for (auto frame = a; frame != earlier.rend(); ++frame) {  // Functions called there have ended.
-    for (const std::int32_t line : frame->loops) {
-      const bool around_both =
-          frame == a && std::find(b->loops.begin(), b->loops.end(), line) != b->loops.end();
-      result.still_inside |= around_both;
-      if (!around_both)
-        result.left.emplace(frame->module, frame->function, line);
+    for (const PythonLoop& loop : frame->loops) {
+      const auto same = std::find(b->loops.begin(), b->loops.end(), loop);
+      if (frame == a && same != b->loops.end())
+        result.around_both.emplace_back(&*b, &*same);
+      else
+        result.left.emplace(frame->module, frame->function, loop.line);
     }
   }
   return result;
+}
+
+/// What a loop's variable held while a rank was seen inside a call; nothing if that was not seen.
+std::optional<std::int64_t> round_at(const Run& run, const Member& member, const Collective& call,
+                                     const Frame& frame, const PythonLoop& loop) {
+  std::optional<std::int64_t> value;
+  for (const StackSample& sample : run.stacks) {
+    if (sample.pid != member.process->pid || sample.at_ns < call.issued_ns)
+      continue;
+    for (const IntegerVariable& variable : sample.variables) {
+      if (variable.name != loop.variable || variable.frame >= sample.frames.size())
+        continue;
+      const Frame& seen = sample.frames[variable.frame];
+      if (same_function(seen, frame) && seen.offset == frame.offset)
+        value = variable.value;
+    }
+  }
+  return value;
 }
 
 /// A group at the place where ranks may have parted: those that went on with their repetition, and
@@ -101,14 +132,19 @@ class Parting {
       if (loop)
         loop_ = *loop;
     }
+    all_have_left_ = !stayed_.empty() && !left_.empty() && all_stayed_in_one_loop();
+    for (const Member* member : left_) {
+      const auto loops = all_have_left_ ? loops_left_by(*member) : std::nullopt;
+      all_have_left_ = loops.has_value();
+      if (loops)
+        loops_left_.insert(loops->begin(), loops->end());
+    }
   }
 
   [[nodiscard]] bool is_an_exit() const {
-    return !stayed_.empty() && !left_.empty() && all_stayed_in_one_loop() &&
-           std::all_of(left_.begin(), left_.end(),
-                       [&](const Member* member) { return has_left(*member); }) &&
-           std::any_of(stayed_.begin(), stayed_.end(),
-                       [&](const Member* member) { return cannot_go_on(*member); });
+    return all_have_left_ && std::any_of(stayed_.begin(), stayed_.end(), [&](const Member* member) {
+             return cannot_go_on(*member);
+           });
   }
 
   [[nodiscard]] Finding finding() const;
@@ -133,24 +169,57 @@ class Parting {
     return next == calls.end() ? nullptr : &*next;
   }
 
-  /// It ended well, or went on to a line behind all loops that its repeated calls stand in.
-  [[nodiscard]] bool has_left(const Member& member) const {
+  /// Loops that all its repeated calls stand in and that its next one is behind, while the others
+  /// are in the same rounds of those around both; empty if it ended well instead. Nothing: it may
+  /// not have left.
+  [[nodiscard]] std::optional<std::set<Loop>> loops_left_by(const Member& member) const {
     const Collective* next = next_of(member);
     if (next == nullptr)
-      return exited_with_0(run_, member.rank);
+      return exited_with_0(run_, member.rank) ? std::optional(std::set<Loop>()) : std::nullopt;
     std::set<Loop> common;
     for (std::uint64_t seq = seq_ - loop_.period; seq < seq_; ++seq) {
       const Collective* call = member.at(seq);
       if (call == nullptr)
-        return false;
-      const Whereabouts now = compare(frames_of(member, *call), frames_of(member, *next));
-      if (now.still_inside)
-        return false;
+        return std::nullopt;
+      const auto now = compare(frames_of(member, *call), frames_of(member, *next));
+      if (!now || !in_same_rounds(member, *next, *now))
+        return std::nullopt;
       if (seq == seq_ - loop_.period)
-        common = now.left;
-      std::erase_if(common, [&](const Loop& loop) { return !now.left.contains(loop); });
+        common = now->left;
+      std::erase_if(common, [&](const Loop& loop) { return !now->left.contains(loop); });
     }
-    return !common.empty();
+    return common.empty() ? std::nullopt : std::optional(std::move(common));
+  }
+
+  /// As the variables of these loops tell; a variable that two loops use tells nothing.
+  [[nodiscard]] bool in_same_rounds(const Member& member, const Collective& next,
+                                    const Whereabouts& now) const {
+    if (!now.around_both.empty() && !now.is_behind)
+      return false;
+    return std::all_of(
+        now.around_both.begin(), now.around_both.end(), [&](const auto& frame_and_loop) {
+          const Frame& frame = *frame_and_loop.first;
+          const PythonLoop& loop = *frame_and_loop.second;
+          const auto round = round_at(run_, member, next, frame, loop);
+          return round && std::all_of(stayed_.begin(), stayed_.end(), [&](const Member* peer) {
+                   return round_of(*peer, frame, loop) == round;
+                 });
+        });
+  }
+
+  /// That of one who stayed, whose call stands elsewhere in the same function.
+  [[nodiscard]] std::optional<std::int64_t> round_of(const Member& peer, const Frame& like,
+                                                     const PythonLoop& loop) const {
+    const Collective& call = *peer.at(seq_);
+    for (const Frame& frame : frames_of(peer, call)) {
+      const auto uses =
+          std::count_if(frame.loops.begin(), frame.loops.end(),
+                        [&](const PythonLoop& other) { return other.variable == loop.variable; });
+      if (same_function(frame, like) && uses == 1 &&
+          std::find(frame.loops.begin(), frame.loops.end(), loop) != frame.loops.end())
+        return round_at(run_, peer, call, frame, loop);
+    }
+    return std::nullopt;
   }
 
   /// Its next call found no partner.
@@ -175,16 +244,21 @@ class Parting {
     return {"LS305", "LS306"};
   }
 
-  /// How often this rank came to the first call of the loop, the place of parting included.
+  /// How often this rank came to the first call of the loop, the place of parting included, since
+  /// the others came into it.
   [[nodiscard]] std::uint64_t rounds_of(const Member& member) const {
     const Member& peer = *stayed_.front();
     const Collective& head = *peer.at(loop_.begin);
     std::uint64_t rounds = 0;
-    for (std::uint64_t seq = member.first_seq; seq <= seq_; ++seq) {
+    for (std::uint64_t seq = seq_ + 1; seq-- > std::max(member.first_seq, peer.first_seq);) {
       const Collective* call = member.at(seq);
       const bool is_head =
           call != nullptr && agree(head, *call) && member.site_key(*call) == peer.site_key(head);
       rounds += is_head ? 1 : 0;
+      const Collective* theirs = peer.at(seq);
+      if (!loops_left_.empty() && theirs != nullptr &&
+          !stands_in(frames_of(peer, *theirs), loops_left_))
+        break;
     }
     return rounds;
   }
@@ -197,6 +271,8 @@ class Parting {
   std::uint64_t seq_;
   Repetition loop_{};
   std::vector<const Member*> stayed_{}, left_{};
+  bool all_have_left_{};
+  std::set<Loop> loops_left_{};
 };
 
 RankSet ranks_in(const std::vector<const Member*>& members) {

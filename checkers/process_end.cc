@@ -49,8 +49,21 @@ bool was_needed(const Run& run, const std::vector<GroupView>& groups, Rank rank)
   return false;
 }
 
+// A process closes its sockets some time before it has ended.
+constexpr std::uint64_t kTeardownNs = 30'000'000'000;
+
+/// Rank 0 had left, or was about to, when another one found the store gone.
+bool took_the_store(const ProcessEnd& end, const std::vector<Failure>& failures) {
+  return end.rank == Rank{0} &&
+         std::any_of(failures.begin(), failures.end(), [&](const Failure& failure) {
+           return failure.rank != end.rank && failure.at_ns + kTeardownNs > end.at_ns &&
+                  speaks_of_the_store(failure.exception);
+         });
+}
+
 /// Status 0, before it was asked to go or while others needed it.
-std::vector<const ProcessEnd*> early_leavers(const Run& run, const std::vector<GroupView>& groups) {
+std::vector<const ProcessEnd*> early_leavers(const Run& run, const std::vector<GroupView>& groups,
+                                             const std::vector<Failure>& failures) {
   std::vector<const ProcessEnd*> leavers;
   for (const ProcessEnd& end : run.ends) {
     if (end.role != Role::kRank || !end.rank || end.our_signal || end.signal ||
@@ -64,7 +77,7 @@ std::vector<const ProcessEnd*> early_leavers(const Run& run, const std::vector<G
       conversation = true;
       asked |= request.message == "bye" || request.message == "fault";
     }
-    if (conversation ? !asked : was_needed(run, groups, *end.rank))
+    if (conversation ? !asked : was_needed(run, groups, *end.rank) || took_the_store(end, failures))
       leavers.push_back(&end);
   }
   std::stable_sort(leavers.begin(), leavers.end(),
@@ -156,7 +169,7 @@ Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
 }
 
 Finding left(const Run& run, const std::vector<const ProcessEnd*>& leavers,
-             std::size_t consequences, bool whole) {
+             const std::vector<Failure>& failures, bool whole) {
   const Rank rank = *leavers.front()->rank;
   Finding finding;
   finding.code = "LS102";
@@ -166,7 +179,7 @@ Finding left(const Run& run, const std::vector<const ProcessEnd*>& leavers,
     finding.confidence = Confidence::kCertain;
   }
   finding.affected = ranks_of(run).minus(finding.culprits);
-  finding.consequences = consequences + leavers.size() - 1;
+  finding.consequences = failures.size() + leavers.size() - 1;
   const Process* process = current_process(run, rank);
   std::string last = "before it issued anything";
   if (process != nullptr && !process->collectives.empty()) {
@@ -179,6 +192,12 @@ Finding left(const Run& run, const std::vector<const ProcessEnd*>& leavers,
   finding.headline =
       fmt::format("rank {} exited with status 0 while others still need it", rank.value);
   finding.evidence.push_back(fmt::format("rank {} left {}", rank.value, last));
+  if (took_the_store(*leavers.front(), failures)) {
+    finding.evidence.push_back(fmt::format("with it went the store; {} {}{}",
+                                           words({failures.front().rank}), failures.front().what,
+                                           at_site(failures.front().raised)));
+    finding.help = "let all ranks come together (a barrier) before rank 0 leaves";
+  }
   for (const Request& request : run.requests) {
     if (request.role == Role::kRank && request.rank == rank && !request.answered_ns)
       finding.evidence.push_back(fmt::format("its request `{}` was not answered", request.message));
@@ -215,7 +234,7 @@ Verdict ProcessEndChecker::check(const Run& run) const {
   const std::vector<Failure> failures = failures_of(run);
   std::vector<const ProcessEnd*> leavers;
   if (journal_is_whole(run))  // That it was not asked to go is an absence.
-    leavers = early_leavers(run, groups);
+    leavers = early_leavers(run, groups, failures);
   std::uint64_t started = 0;
   std::uint64_t ended = 0;
   for (const ProcessStart& start : run.starts)
@@ -226,7 +245,7 @@ Verdict ProcessEndChecker::check(const Run& run) const {
   const bool left_first = !leavers.empty() && (failures.empty() || failures.front().after_a_peer ||
                                                leavers.front()->at_ns < failures.front().at_ns);
   if (left_first)
-    verdict.findings.push_back(left(run, leavers, failures.size(), whole));
+    verdict.findings.push_back(left(run, leavers, failures, whole));
   else if (!failures.empty())
     verdict.findings.push_back(died(run, failures, whole));
   if (!verdict.findings.empty()) {

@@ -195,14 +195,7 @@ class StalledCall {
 
 std::string stalled_on(const Run& run, std::int32_t pid, const StackSample* stack,
                        std::uint64_t cutoff_ns) {
-  const StateSample* last = nullptr;
-  const auto is_before = [&](const StateSample& sample, std::uint64_t ns) {
-    return sample.pid == pid && sample.at_ns <= ns;
-  };
-  for (const StateSample& sample : run.states) {
-    if (is_before(sample, cutoff_ns) && (last == nullptr || sample.at_ns >= last->at_ns))
-      last = &sample;
-  }
+  const StateSample* last = last_state(run, pid, cutoff_ns);
   const ThreadState* now = last == nullptr ? nullptr : main_thread_in(*last);
   if (now == nullptr)
     return "";
@@ -210,7 +203,7 @@ std::string stalled_on(const Run& run, std::int32_t pid, const StackSample* stac
       last->at_ns > kStillNs &&
       std::any_of(run.states.begin(), run.states.end(), [&](const StateSample& sample) {
         const ThreadState* then = main_thread_in(sample);
-        return is_before(sample, last->at_ns - kStillNs) && then != nullptr &&
+        return sample.pid == pid && sample.at_ns <= last->at_ns - kStillNs && then != nullptr &&
                then->context_switches == now->context_switches;
       });
   if (!for_a_while)

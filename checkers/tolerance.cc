@@ -57,6 +57,12 @@ struct Norms {
   double l2{}, largest{};
 };
 
+// How much more than four orders of one process another way to add may err. Three times, and 16 for
+// an element, were exceeded by up to a fifth on 3 of 10 seeds of SyncBN in float32; mistakes are
+// thousands of times further off.
+constexpr double kWhole = 6;
+constexpr double kElement = 32;
+
 Norms norms_of_difference(const Tensor& a, const Tensor& b) {
   Norms norms;
   for (std::size_t i = 0; i < a.values.size(); ++i) {
@@ -82,9 +88,9 @@ Distance by_norms(const Tensor& x, const Tensor& x64, const std::vector<Tensor>&
     spread.largest = std::max(spread.largest, n.largest);
   }
   const Norms error = norms_of_difference(x, x64);
-  const Distance whole{ratio_of(error.l2, 3 * spread.l2), error.l2, 3 * spread.l2};
-  const Distance element{ratio_of(error.largest, 16 * spread.largest), error.largest,
-                         16 * spread.largest};
+  const Distance whole{ratio_of(error.l2, kWhole * spread.l2), error.l2, kWhole * spread.l2};
+  const Distance element{ratio_of(error.largest, kElement * spread.largest), error.largest,
+                         kElement * spread.largest};
   return element.ratio > whole.ratio ? element : whole;
 }
 

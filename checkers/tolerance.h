@@ -26,8 +26,8 @@ struct Distance {
 /// exact:     every element equal.
 /// cancelling: the same with 1e-7, where a mean 1000 times the deviation has cost digits.
 /// double:    |x - ref| <= 1e-10 (max|ref| of its row + 1). A row is what the first dimension
-/// counts; a vector is one. precision: ||x - ref|| <= 3 max(||x1 - ref||, u ||ref||), and the
-/// largest element within 16 times the same.
+/// counts; a vector is one. precision: ||x - ref|| <= 6 max(||x1 - ref||, u ||ref||), and the
+/// largest element within 32 times the same.
 Distance distance(NumberRule rule, const Tensor& x, const Tensor& reference,
                   const std::vector<Tensor>& x1);
 

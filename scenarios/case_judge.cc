@@ -131,7 +131,12 @@ std::optional<Expectation> expectation_of(const Case& cell) {
   if (fault.empty() || fault == "thread" || fault == "zombie")
     return std::nullopt;
   const bool leaves = cell.option("at") == "now";
-  std::string code = fault == "sleep" || fault == "stop" ? "LS303" : "LS101";
+  const bool hangs = fault == "sleep" || fault == "stop";
+  std::string code = "LS101";
+  if (hangs)
+    code = cell.option("at") == "init"       ? "LS107"
+           : cell.option("at") == "teardown" ? "LS103"
+                                             : "LS303";
   if (leaves)
     code = fault == "segment" ? "LS106" : "LS104";
   // Of one that lost its parent before anybody looked, nobody knows whose it was.

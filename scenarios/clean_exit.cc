@@ -69,7 +69,7 @@ std::vector<Case> CleanExit::cells() const {
       {"kill", "collective"},  {"kill", "teardown"},  {"exit", "forward"},
       {"exit", "teardown"},    {"exit", "backward"},  {"exit", "collective"},
       {"raise", "collective"}, {"sleep", "forward"},  {"sleep", "backward"},
-      {"stop", "collective"}};
+      {"stop", "collective"},  {"sleep", "init"},     {"sleep", "teardown"}};
   std::int32_t victim = 0;
   for (const Fault& fault : kFaults) {
     cells.push_back(

@@ -11,13 +11,13 @@ constexpr double kWeight = 10;      // As in the papers.
 // Never two rows alone: batch normalisation makes them 1 and -1 whatever they are, and the inner
 // gradient vanishes.
 std::vector<std::int64_t> rows_of(const Case& cell) {
-  constexpr std::int64_t kUneven[] = {4, 3, 5, 3, 6};
+  constexpr std::int64_t kUneven[] = {8, 6, 10, 7, 12};
   const std::int64_t replicas = std::stoll(cell.option("replicas", "0"));
   if (replicas > 0)
-    return {4 * replicas - 1};
+    return {8 * replicas - 1};
   std::vector<std::int64_t> rows;
   for (std::int32_t rank = 0; rank < cell.world_size; ++rank)
-    rows.push_back(cell.option("rows") == "even" ? 4 : kUneven[rank % 5]);
+    rows.push_back(cell.option("rows") == "even" ? 8 : kUneven[rank % 5]);
   return rows;
 }
 

@@ -149,6 +149,8 @@ class Session {
     entry::Entry entry = entry::prepare(command_.command, directory_.live(),
                                         [this](const std::string& what) { notice("NOTE", what); });
     options.environment = std::move(entry.environment);
+    if (command_.ranks == 0 && !options.environment.empty())
+      options.environment["LOCKSTEP_LAST_WORDS"] = "1";
     if (!entry.unseen.empty()) {
       notice("UNSEEN", entry.unseen);
       record(Note{.at_ns = now_ns(), .text = entry.unseen});

@@ -2,6 +2,8 @@
 
 #include <filesystem>
 
+#include "harness/history/run_files.h"
+
 namespace fs = std::filesystem;
 
 namespace lockstep::history {
@@ -35,7 +37,7 @@ bool Follower::find_files() {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(live_directory_, ignored)) {
     const std::string name = entry.path().filename().string();
-    if (entry.path().extension() != ".lsh" || known_.count(name) != 0)
+    if (entry.path().extension() != kHistory || known_.count(name) != 0)
       continue;
     auto source = FileSource::open(entry.path().string());
     if (!source)

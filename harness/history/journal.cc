@@ -110,6 +110,9 @@ Result<void> JournalWriter::append(const StackSample& event) {
   json["pid"] = event.pid;
   json["tid"] = event.tid;
   json["frames"] = to_json(event.frames);
+  for (const IntegerVariable& variable : event.variables)
+    json["variables"].push_back(
+        {{"frame", variable.frame}, {"name", variable.name}, {"value", variable.value}});
   return write_line("stack", event.at_ns, dump(json));
 }
 

@@ -77,21 +77,30 @@ class Fields {
     for (const Json& item : *at)
       take(item);
   }
-  void get(const char* key, std::vector<Frame>& value) {
+  /// Calls `take` with the fields of each object of an array, which holds nothing else.
+  template <class Take>
+  void each_object(const char* key, Take take) {
     each(key, [&](const Json& item) {
-      if (!item.is_object()) {
-        good_ = false;
+      good_ = good_ && item.is_object();
+      if (!good_)
         return;
-      }
       Fields fields(item);
+      take(fields);
+      good_ = good_ && fields.good();
+    });
+  }
+  void get(const char* key, std::vector<Frame>& value) {
+    each_object(key, [&](Fields& fields) {
       Frame& frame = value.emplace_back();
       fields.get("module", frame.module);
       fields.get("offset", frame.offset);
       fields.get("file", frame.file);
       fields.get("line", frame.line);
       fields.get("function", frame.function);
-      fields.get("loops", frame.loops);
-      good_ = good_ && fields.good();
+      fields.each_object("loops", [&](Fields& loop) {
+        loop.get("line", frame.loops.emplace_back().line);
+        loop.get("variable", frame.loops.back().variable);
+      });
     });
   }
 
@@ -119,8 +128,8 @@ inline Json to_json(const std::vector<Frame>& frames) {
                     {"file", frame.file},
                     {"line", frame.line},
                     {"function", frame.function}});
-    if (!frame.loops.empty())
-      list.back()["loops"] = frame.loops;
+    for (const PythonLoop& loop : frame.loops)
+      list.back()["loops"].push_back({{"line", loop.line}, {"variable", loop.variable}});
   }
   return list;
 }

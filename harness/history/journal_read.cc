@@ -42,10 +42,7 @@ void read(Fields& fields, StateSample& event) {
   fields.get("rank", event.rank);
   fields.get("pid", event.pid);
   fields.get("head", event.head);
-  fields.each("threads", [&](const Json& item) {
-    if (!item.is_object())
-      return;
-    Fields each(item);
+  fields.each_object("threads", [&](Fields& each) {
     ThreadState& thread = event.threads.emplace_back();
     std::string state;
     each.get("tid", thread.tid);
@@ -55,10 +52,7 @@ void read(Fields& fields, StateSample& event) {
     each.get("cpu_ns", thread.cpu_ns);
     thread.state = state.empty() ? '?' : state[0];
   });
-  fields.each("children", [&](const Json& item) {
-    if (!item.is_object())
-      return;
-    Fields each(item);
+  fields.each_object("children", [&](Fields& each) {
     ChildState& child = event.children.emplace_back();
     std::string state;
     each.get("pid", child.pid);
@@ -75,6 +69,14 @@ void read(Fields& fields, StackSample& event) {
   fields.get("pid", event.pid);
   fields.get("tid", event.tid);
   fields.get("frames", event.frames);
+  fields.each_object("variables", [&](Fields& each) {
+    IntegerVariable& variable = event.variables.emplace_back();
+    std::int32_t frame = 0;
+    each.get("frame", frame);
+    each.get("name", variable.name);
+    each.get("value", variable.value);
+    variable.frame = static_cast<std::uint32_t>(frame);
+  });
 }
 
 void read(Fields& fields, Request& event) {
@@ -139,10 +141,7 @@ void read(Fields& fields, Descriptors& event) {
   fields.get("pid", event.pid);
   fields.get("open", event.open);
   fields.get("limit", event.limit);
-  fields.each("kinds", [&](const Json& item) {
-    if (!item.is_object())
-      return;
-    Fields each(item);
+  fields.each_object("kinds", [&](Fields& each) {
     auto& [kind, count] = event.kinds.emplace_back();
     each.get("kind", kind);
     each.get("count", count);

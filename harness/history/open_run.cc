@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -53,8 +54,6 @@ std::string unescape(std::string_view name) {
   return part;
 }
 
-constexpr const char* kUnseen = ".unseen";
-
 /// Observed tensors of a run; keeps a few files open, since one holds many tensors.
 class Tensors {
  public:
@@ -94,19 +93,41 @@ std::string why_unseen(const fs::path& path) {
                      text ? text->substr(0, text->find('\n')) : text.error().what);
 }
 
+/// `<pid>.late`, as shim.c writes it. Frames of Python: position, line, function, file.
+LateDevices late_devices(const fs::path& path) {
+  LateDevices late;
+  std::ifstream file(path);
+  late.pid = std::atoi(path.stem().c_str());
+  file >> late.at_ns >> std::ws;
+  std::getline(file, late.at_start);
+  std::getline(file, late.in_force);
+  std::getline(file, late.set);
+  Frame frame;
+  while (file >> frame.offset >> frame.line >> std::ws &&
+         std::getline(file, frame.function, '\t') && std::getline(file, frame.module)) {
+    frame.file = frame.module;
+    late.site.frames.push_back(frame);
+  }
+  return late;
+}
+
 void read_processes(const std::string& directory, Run& run) {
   // Names sort the same wherever the files lie, so that a report does not depend on it.
   std::map<std::string, std::string> files;
   for (const std::string& place : {directory + "/history", directory + "/history/" + kLiveLink}) {
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(place, ignored)) {
-      if (entry.path().extension() == ".lsh" || entry.path().extension() == kUnseen)
+      if (is_of_a_process(entry.path().filename()))
         files.emplace(entry.path().filename().string(), entry.path().string());
     }
   }
   for (const auto& [name, path] : files) {
     if (fs::path(name).extension() == kUnseen) {
       run.missing.push_back(why_unseen(path));
+      continue;
+    }
+    if (fs::path(name).extension() == kLateDevices) {
+      run.late_devices.push_back(late_devices(path));
       continue;
     }
     auto source = FileSource::open(path);
@@ -209,6 +230,8 @@ std::vector<Frame*> frames_of(Run& run) {
     add(request.raised_at.frames);
   for (Raised& raised : run.raised)
     add(raised.raised_at.frames);
+  for (LateDevices& late : run.late_devices)
+    add(late.site.frames);
   return frames;
 }
 

@@ -20,6 +20,13 @@
 
 namespace lockstep {
 
+/// A loop of a Python source.
+struct PythonLoop {
+  std::int32_t line{};
+  std::string variable{};  ///< The first name that its rounds are given; empty: `while`.
+  friend bool operator==(const PythonLoop&, const PythonLoop&) = default;
+};
+
 /// One frame of a call site or stack. Native: `module`+`offset` identify it across ranks; file,
 /// line and function are filled by symbols/ when the run is closed (line 0 = not known). Python:
 /// the source file is the module, and `function` belongs to the identity.
@@ -29,8 +36,8 @@ struct Frame {
   std::string file{};
   std::int32_t line{};
   std::string function{};
-  std::vector<std::int32_t> loops{};  ///< Python: lines of the loops around it, outermost first;
-                                      ///< empty where there is none, or the source was not read.
+  std::vector<PythonLoop> loops{};  ///< Around it in its function, outermost first; empty where
+                                    ///< there is none, or the source was not read.
 
   [[nodiscard]] bool is_python() const {
     const std::string_view name(module);
@@ -183,6 +190,13 @@ struct StateSample {
   std::optional<std::int32_t> waits_for_child{};  ///< Of the main thread; -1: any.
 };
 
+/// A variable of a Python function, or of a module's own code, that held an integer.
+struct IntegerVariable {
+  std::uint32_t frame{};  ///< Index in the frames of the sample.
+  std::string name{};
+  std::int64_t value{};
+};
+
 /// The frames of one thread, innermost first.
 struct StackSample {
   std::uint64_t record{}, at_ns{};
@@ -190,6 +204,7 @@ struct StackSample {
   std::int32_t pid{};
   std::int32_t tid{};
   std::vector<Frame> frames{};
+  std::vector<IntegerVariable> variables{};
 };
 
 /// A request of the conversation, and its answer once there is one.
@@ -282,6 +297,15 @@ struct Unwaited {
   std::optional<std::int32_t> parent_waits_for{};  ///< Another child by name; -1: any.
 };
 
+/// A process changed CUDA_VISIBLE_DEVICES after CUDA had been initialised, and did not change it
+/// back: as its shim tells.
+struct LateDevices {
+  std::uint64_t at_ns{};
+  std::int32_t pid{};
+  std::string at_start{}, in_force{}, set{};  ///< Quoted values; "unset".
+  CallSite site{};                            ///< Empty where Python was not seen.
+};
+
 /// What was meant to happen, written by the supervisor before the first process starts
 /// (RUN/run.json).
 struct Plan {
@@ -329,6 +353,7 @@ struct Run {
   std::vector<Note> notes{};
   std::vector<Leftover> leftovers{};
   std::vector<Unwaited> unwaited{};
+  std::vector<LateDevices> late_devices{};
   std::vector<Descriptors> descriptors{};
 
   std::vector<std::string>

@@ -72,11 +72,16 @@ int move_file(const std::string& from, const std::string& to) {
 
 }  // namespace
 
+bool is_of_a_process(const std::string& file_name) {
+  const fs::path extension = fs::path(file_name).extension();
+  return extension == kHistory || extension == kUnseen || extension == kLateDevices;
+}
+
 Result<void> move_files(const std::string& from, const std::string& to) {
   std::error_code error;
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(from, error)) {
-    if (entry.path().extension() == ".lsh" || entry.path().extension() == ".unseen")
+    if (is_of_a_process(entry.path().filename()))
       names.push_back(entry.path().filename().string());
   }
   if (error)

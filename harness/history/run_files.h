@@ -12,7 +12,14 @@ constexpr const char* kLivePrefix = "lockstep-";  ///< Of a run's directory in t
 constexpr const char* kLiveLink = "live";  ///< RUN/history/live: link to it, while there is one.
 constexpr const char* kRunLink = "run";    ///< In it: link to RUN/history.
 
-/// Moves every .lsh and .unseen file of `from` into `to`; across file systems as a copy without its
+/// What processes of the job leave of themselves: the history of a tap, and by their shim a line
+/// why there is none, or of a choice of devices that came too late.
+constexpr const char* kHistory = ".lsh";
+constexpr const char* kUnseen = ".unseen";
+constexpr const char* kLateDevices = ".late";
+bool is_of_a_process(const std::string& file_name);
+
+/// Moves every file of a process of `from` into `to`; across file systems as a copy without its
 /// zero pages. Errors: kIo; the files that were not moved are left where they are.
 Result<void> move_files(const std::string& from, const std::string& to);
 

@@ -10,6 +10,12 @@
 #include "harness/os/kernel_objects.h"
 
 namespace lockstep::launch {
+namespace {
+
+constexpr std::uint64_t kSomeBytes = 1 << 16;
+constexpr int kLooksInARow = 4;
+
+}  // namespace
 
 std::vector<os::ProcessStat> FamilyWatch::look(const std::vector<Watched>& known) {
   std::vector<os::ProcessStat> family = os::descendants_of(::getpid(), os::read_processes());
@@ -52,9 +58,22 @@ void FamilyWatch::count_descriptors(const Watched& rank) {
     (void)journal_->append(told);
 }
 
-void FamilyWatch::record_segments() {
-  for (const Leftover& segment : shared_memory_.left()) {
-    if (journal_ != nullptr)
+bool FamilyWatch::is_at_work(const std::vector<os::ProcessStat>& family) {
+  bool on = false;
+  for (const os::ProcessStat& process : family) {
+    Work& work = work_[process.id];
+    const std::uint64_t bytes = os::bytes_read_by(process.id.pid);
+    work.running = process.state == 'R' ? work.running + 1 : 0;
+    // Who polls a store runs now and then, and reads little.
+    on |= work.running >= kLooksInARow || bytes >= work.bytes_read + kSomeBytes;
+    work.bytes_read = bytes;
+  }
+  return on;
+}
+
+void FamilyWatch::settle_segments(bool write_down) {
+  for (const Leftover& segment : shared_memory_.take_left()) {
+    if (write_down && journal_ != nullptr)
       (void)journal_->append(segment);
   }
 }

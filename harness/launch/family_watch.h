@@ -21,23 +21,31 @@ class FamilyWatch {
   /// All descendants of this process, zombies included. Orphans that it inherited and that have
   /// ended are reaped; `known` (ended ones included) are not: somebody holds them.
   std::vector<os::ProcessStat> look(const std::vector<Watched>& known);
+  /// Somebody of it runs, or has read something since the last call: a program that imports shows
+  /// nothing else for a long time.
+  bool is_at_work(const std::vector<os::ProcessStat>& family);
+
   /// The job is over.
   void finish() { lineage_.finish(); }
 
-  /// Shared memory that the job left behind: written down, and what is of no use to anybody
-  /// removed.
-  void record_segments();
-  void remove_private_segments() const { shared_memory_.remove_private(); }
+  /// Shared memory that the job left behind: what is of no use to anybody is removed, and on
+  /// request all of it written down.
+  void settle_segments(bool write_down);
 
   [[nodiscard]] const Lineage& lineage() const { return lineage_; }
 
  private:
+  struct Work {
+    std::uint64_t bytes_read{};
+    int running{};  // In so many looks, one after the other.
+  };
   void count_descriptors(const Watched& rank);
 
   history::JournalWriter* journal_;
   Lineage lineage_;
   SharedMemoryWatch shared_memory_{};
   std::map<os::ProcessId, Descriptors> descriptors_{};  // As last told.
+  std::map<os::ProcessId, Work> work_{};
 };
 
 }  // namespace lockstep::launch

@@ -117,6 +117,7 @@ std::optional<Event> HostJob::Impl::next_event(Clock::time_point deadline) {
     return event;
   }
   if (Clock::now() >= deadline) {
+    prober_.look(watched());  // What they do instead.
     record_act("deadline", "no answer in time");
     return Event{.kind = Event::Kind::kDeadline};
   }
@@ -250,12 +251,11 @@ EndReport HostJob::Impl::end(const std::string& reason, How how) {
   std::vector<JobProcess*> processes;
   for (HostProcess& host : hosts_)
     processes.push_back(&host.job);
-  JobEnding ending(supervisor_, options_.journal, std::move(processes), &family_.lineage());
+  JobEnding ending(supervisor_, options_.journal, std::move(processes), family_.lineage());
   if (how == How::kTerm)
     ending.ask(reason, options_.grace);
   EndReport report = ending.kill(reason);
-  family_.record_segments();
-  family_.remove_private_segments();
+  family_.settle_segments(/*write_down=*/true);
   for (std::size_t i = 0; i < hosts_.size(); ++i)
     shown_[i] = hosts_[i].shown();
   bound_logs();

@@ -91,8 +91,7 @@ void JobEnding::before_kill(const os::ProcessStat& process, const std::string& r
   if (ours != nullptr)
     ours->signalled = OurSignal{SIGKILL, reason};
   else if (journal_ != nullptr)
-    (void)journal_->append(lineage_ != nullptr ? lineage_->describe(process)
-                                               : Lineage(nullptr).describe(process));
+    (void)journal_->append(lineage_.describe(process));
 }
 
 void JobEnding::reap(const os::ProcessStat& zombie) {

@@ -58,9 +58,9 @@ class JobEnding {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `lineage`: what is known of processes that are left; may be null.
+  /// `lineage`: what is known of processes that are left. `journal` may be null.
   JobEnding(Supervisor& supervisor, history::JournalWriter* journal,
-            std::vector<JobProcess*> processes, const Lineage* lineage = nullptr)
+            std::vector<JobProcess*> processes, const Lineage& lineage)
       : supervisor_(supervisor),
         journal_(journal),
         processes_(std::move(processes)),
@@ -83,7 +83,7 @@ class JobEnding {
   Supervisor& supervisor_;
   history::JournalWriter* journal_;
   std::vector<JobProcess*> processes_;
-  const Lineage* lineage_;
+  const Lineage& lineage_;
 };
 
 }  // namespace lockstep::launch

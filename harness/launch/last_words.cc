@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <fstream>
 #include <vector>
 
 #include "harness/os/kernel_objects.h"
@@ -98,6 +99,37 @@ std::optional<LastWords> last_words(std::string_view stderr_tail) {
     return LastWords{std::string(what.substr(0, kTextMax)), {}};
   }
   return std::nullopt;
+}
+
+std::optional<ErrorTail> kept_error_tail(const std::string& history_directory, std::int32_t pid) {
+  constexpr std::size_t kTextBytes = 16384;
+  std::uint64_t written = 0, at_ns = 0;
+  std::string ring(kTextBytes, '\0');
+  std::ifstream file(fmt::format("{}/{}.err", history_directory, pid), std::ios::binary);
+  file.read(reinterpret_cast<char*>(&written), sizeof written);
+  file.read(reinterpret_cast<char*>(&at_ns), sizeof at_ns);
+  file.read(ring.data(), static_cast<std::streamsize>(ring.size()));
+  if (!file || written == 0)
+    return std::nullopt;
+  if (written <= ring.size())
+    return ErrorTail{ring.substr(0, written), at_ns};
+  std::rotate(ring.begin(), ring.begin() + static_cast<std::ptrdiff_t>(written % ring.size()),
+              ring.end());
+  return ErrorTail{std::move(ring), at_ns};
+}
+
+std::optional<std::int32_t> spawned_index(std::string_view stderr_tail) {
+  constexpr std::string_view kProcess = "\n-- Process ";
+  constexpr std::string_view kSaid = " terminated with the following error:";
+  const std::size_t at = stderr_tail.rfind(kProcess);
+  if (at == std::string_view::npos)
+    return std::nullopt;
+  stderr_tail.remove_prefix(at + kProcess.size());
+  std::int32_t index = 0;
+  const char* const end = stderr_tail.data() + stderr_tail.size();
+  const auto [rest, error] = std::from_chars(stderr_tail.data(), end, index);
+  const std::string_view after(rest, static_cast<std::size_t>(end - rest));
+  return error == std::errc() && starts_with(after, kSaid) ? std::optional(index) : std::nullopt;
 }
 
 // "... port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use"

@@ -18,6 +18,20 @@ struct LastWords {
 /// there is neither.
 std::optional<LastWords> last_words(std::string_view stderr_tail);
 
+/// The stderr of a process, as far as it is known.
+struct ErrorTail {
+  std::string text{};
+  std::uint64_t at_ns{};  ///< When the last of it came.
+};
+
+/// What the shim (harness/tap/shim.c) kept of a stderr that a launcher of the user's holds. None if
+/// the process never loaded LibTorch, or said nothing since.
+std::optional<ErrorTail> kept_error_tail(const std::string& history_directory, std::int32_t pid);
+
+/// The process of torch.multiprocessing.spawn whose exception its parent passes on: its index, as a
+/// rule its rank.
+std::optional<std::int32_t> spawned_index(std::string_view stderr_tail);
+
 /// Of an exception that says that an address is in use, and names the port: who listens there.
 /// Empty where it is about something else, or nobody is seen to.
 std::string who_holds_the_port(std::string_view text);

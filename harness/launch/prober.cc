@@ -108,6 +108,8 @@ std::optional<std::string> Prober::step(const std::vector<Watched>& processes) {
 }
 
 void Prober::look(const std::vector<Watched>& processes) {
+  if (options_.follower == nullptr)
+    return;
   options_.follower->poll();
   sample_stacks(processes);
   std::this_thread::sleep_for(kSettle);
@@ -192,12 +194,15 @@ void Prober::add_python_frames(StackSample& sample) const {
   for (const os::PythonThread& thread : python_threads_) {
     if (thread.tid != sample.tid)
       continue;
-    for (const os::PythonFrame& frame : thread.frames)
+    for (const os::PythonFrame& frame : thread.frames) {
+      for (const auto& [name, value] : frame.integers)
+        sample.variables.push_back({static_cast<std::uint32_t>(sample.frames.size()), name, value});
       sample.frames.push_back({.module = frame.file,
                                .offset = frame.position,
                                .file = frame.file,
                                .line = frame.line,
                                .function = frame.function});
+    }
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <ctime>
 #include <filesystem>
 #include <map>
 #include <thread>
@@ -60,6 +61,9 @@ class RunJob::Impl {
   std::optional<RunEvent> next_event(Clock::time_point deadline);
   void poll_once(Clock::time_point until);
   bool take_ends();
+  void look_at_who_aborts();
+  [[nodiscard]] std::string history_directory() const;
+  [[nodiscard]] std::optional<ErrorTail> error_tail_of(const Tracked& process) const;
   void tell_last_words(const Tracked& process);
   std::vector<os::ProcessStat> look_at_family();
   bool look_for_ranks();
@@ -81,6 +85,7 @@ class RunJob::Impl {
   std::map<os::ProcessId, int> looks_{};
   std::int32_t world_size_{};
   Clock::time_point next_look_{};
+  Clock::time_point next_look_for_aborts_{};
   int interrupts_told_{};
   bool guard_death_told_{};
   bool ended_{};
@@ -162,6 +167,7 @@ std::optional<RunEvent> RunJob::Impl::next_event(Clock::time_point deadline) {
     }
   }
   output_.pump();
+  look_at_who_aborts();
   if (take_ends())
     return RunEvent{processes_.any_lives() ? RunEvent::Kind::kEnded : RunEvent::Kind::kOver, ""};
   if (!processes_.any_lives())
@@ -175,6 +181,29 @@ std::optional<RunEvent> RunJob::Impl::next_event(Clock::time_point deadline) {
   if (std::optional<std::string> reason = prober_.step(processes_.living(/*with_command=*/false)))
     return RunEvent{RunEvent::Kind::kStop, std::move(*reason)};
   return std::nullopt;
+}
+
+// The shim makes such a process wait for this look (harness/tap/shim.c), which it ends.
+void RunJob::Impl::look_at_who_aborts() {
+  namespace fs = std::filesystem;
+  if (Clock::now() < next_look_for_aborts_)
+    return;
+  next_look_for_aborts_ = Clock::now() + std::chrono::milliseconds(50);
+  std::vector<fs::path> waiting;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(history_directory(), ignored)) {
+    if (entry.path().extension() == ".aborts")
+      waiting.push_back(entry.path());
+  }
+  if (!waiting.empty())
+    sample();
+  for (const fs::path& path : waiting)
+    fs::remove(path, ignored);
+}
+
+std::string RunJob::Impl::history_directory() const {
+  const auto at = options_.environment.find("LOCKSTEP_HISTORY");
+  return at == options_.environment.end() ? "" : at->second;
 }
 
 void RunJob::Impl::poll_once(Clock::time_point until) {
@@ -205,18 +234,33 @@ bool RunJob::Impl::take_ends() {
   return any;
 }
 
+std::optional<ErrorTail> RunJob::Impl::error_tail_of(const Tracked& process) const {
+  if (process.error_stream)
+    return ErrorTail{output_.tail(*process.error_stream),
+                     output_.last_read_ns(*process.error_stream)};
+  return kept_error_tail(history_directory(), process.process.pid());
+}
+
 void RunJob::Impl::tell_last_words(const Tracked& process) {
-  if (!process.error_stream)
-    return;
-  std::optional<LastWords> words = last_words(output_.tail(*process.error_stream));
+  const std::optional<ErrorTail> said = error_tail_of(process);
+  std::optional<LastWords> words = said ? last_words(said->text) : std::nullopt;
   if (!words)
     return;
-  record(Raised{.at_ns = output_.last_read_ns(*process.error_stream),
+  Raised raised{.at_ns = said->at_ns,
                 .rank = process.rank,
                 .pid = process.process.pid(),
                 .text = words->text,
                 .found_out = who_holds_the_port(words->text),
-                .raised_at = std::move(words->raised_at)});
+                .raised_at = std::move(words->raised_at)};
+  if (process.role == Role::kOther) {  // Its own words are no rank's.
+    const Tracked* const rank = processes_.ended_rank(spawned_index(said->text));
+    if (rank == nullptr)
+      return;
+    raised.rank = rank->rank;
+    raised.pid = rank->process.pid();
+    raised.at_ns = rank->ended_ns;
+  }
+  record(raised);
 }
 
 // Everything that the job started and that is there.
@@ -234,9 +278,10 @@ void RunJob::Impl::settle_ranks() {
 
 // Who is a rank is told by a history with a default group, or by the environment.
 bool RunJob::Impl::look_for_ranks() {
-  const Clock::time_point begun = Clock::now();
+  const std::clock_t begun = std::clock();
   bool found = false;
-  for (const os::ProcessStat& process : look_at_family()) {
+  const std::vector<os::ProcessStat> family = look_at_family();
+  for (const os::ProcessStat& process : family) {
     if (options_.ranks > 0 || process.zombie() || ++looks_[process.id] > kLooksMax)
       continue;
     const std::optional<Rank> rank = told_rank(process);
@@ -253,10 +298,15 @@ bool RunJob::Impl::look_for_ranks() {
     found |= processes_.found({process.pid, process.start_ticks}, *process.rank, false);
     world_size_ = std::max(world_size_, process.world_size);
   }
-  // Where there are many processes, looking at them takes its time.
-  next_look_ = Clock::now() + std::max<Clock::duration>(kLookEvery, 50 * (Clock::now() - begun));
+  // Where there are many processes, looking at them costs processor time: not more than a fiftieth.
+  const std::chrono::duration<double> cost(double(std::clock() - begun) / CLOCKS_PER_SEC);
+  next_look_ = Clock::now() + std::max<Clock::duration>(
+                                  kLookEvery, std::chrono::duration_cast<Clock::duration>(50 * cost));
   options_.follower->set_world_size(world_size());
-  if (found)
+  const std::vector<Process>& seen = options_.follower->run().processes;
+  const bool before_the_first_group = std::all_of(
+      seen.begin(), seen.end(), [](const Process& process) { return process.groups.empty(); });
+  if (found || (before_the_first_group && family_.is_at_work(family)))
     prober_.something_happened();
   return found;
 }
@@ -272,12 +322,12 @@ EndReport RunJob::Impl::end(const std::string& reason) {
   ended_ = true;
   settle_ranks();
   family_.finish();
-  JobEnding ending(supervisor_, options_.journal, processes_.all(), &family_.lineage());
+  JobEnding ending(supervisor_, options_.journal, processes_.all(), family_.lineage());
   ending.ask(reason, options_.grace, [this] { output_.pump(); });
   output_.pump();
   take_ends();
   EndReport report = ending.kill(reason);
-  family_.remove_private_segments();
+  family_.settle_segments(/*write_down=*/false);
   output_.pump();
   return report;
 }
@@ -302,18 +352,17 @@ EndReport RunJob::Impl::clear() {
   const Clock::time_point deadline = Clock::now() + kLeftoversMayTake;
   settle_ranks();
   while (Clock::now() < deadline && supervisor_.interrupted().empty()) {
-    look_at_family();
     spare(spared);  // Its name may only be there after its exec.
     if (os::members_of(supervisor_.family()).empty())
       break;
     std::this_thread::sleep_for(kLeftoverSlice);
     output_.pump();
+    look_at_family();
   }
   family_.finish();
-  EndReport report = JobEnding(supervisor_, options_.journal, processes_.all(), &family_.lineage())
+  EndReport report = JobEnding(supervisor_, options_.journal, processes_.all(), family_.lineage())
                          .kill("the job is over");
-  family_.record_segments();
-  family_.remove_private_segments();
+  family_.settle_segments(/*write_down=*/true);
   report.spared = std::move(spared);
   output_.pump();
   return report;

@@ -62,9 +62,9 @@ std::vector<const SharedMemoryWatch::Owned*> SharedMemoryWatch::abandoned() cons
   return left;
 }
 
-std::vector<Leftover> SharedMemoryWatch::left() const {
+std::vector<Leftover> SharedMemoryWatch::take_left() const {
   std::vector<Leftover> left;
-  for (const Owned* owned : abandoned())
+  for (const Owned* owned : abandoned()) {
     left.push_back({.at_ns = now_ns(),
                     .kind = "segment",
                     .name = owned->object.path,
@@ -72,14 +72,10 @@ std::vector<Leftover> SharedMemoryWatch::left() const {
                     .rank = owned->rank,
                     .parent_name = owned->process_name,
                     .bytes = owned->object.bytes});
-  return left;
-}
-
-void SharedMemoryWatch::remove_private() const {
-  for (const Owned* owned : abandoned()) {
     if (owned->object.private_name)
       ::unlink(owned->object.path.c_str());
   }
+  return left;
 }
 
 }  // namespace lockstep::launch

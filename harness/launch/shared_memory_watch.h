@@ -21,10 +21,9 @@ class SharedMemoryWatch {
   /// Looks for new entries, and who of the job has them.
   void look(const std::vector<os::ProcessStat>& family, const Lineage& lineage);
 
-  /// Those of the job that are still there and that no living process holds.
-  [[nodiscard]] std::vector<Leftover> left() const;
-  /// Removes those of left() whose names mean nothing to anybody else.
-  void remove_private() const;
+  /// Those of the job that are still there and that no living process holds. The ones whose names
+  /// mean nothing to anybody else are removed.
+  std::vector<Leftover> take_left() const;
 
  private:
   struct Owned {

@@ -79,6 +79,17 @@ bool TrackedProcesses::has(Rank rank) const {
                      [&](const Tracked& process) { return process.rank == rank; });
 }
 
+const Tracked* TrackedProcesses::ended_rank(std::optional<std::int32_t> rank) const {
+  const Tracked* found = nullptr;
+  for (const Tracked& process : processes_) {
+    const bool raised =
+        process.ended && !process.ended->signal && process.ended->exit_status.value_or(1) == 1;
+    if (rank && process.rank == Rank{*rank} && raised)
+      found = &process;
+  }
+  return found;
+}
+
 bool TrackedProcesses::any_lives() const {
   return std::any_of(processes_.begin(), processes_.end(),
                      [](const Tracked& process) { return process.lives(); });

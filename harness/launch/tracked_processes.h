@@ -38,6 +38,9 @@ class TrackedProcesses {
   void take_end(Tracked& process);
 
   [[nodiscard]] bool has(Rank rank) const;
+  /// The last process that was this rank and ended with status 1, as one that raised does; null if
+  /// there is none.
+  [[nodiscard]] const Tracked* ended_rank(std::optional<std::int32_t> rank) const;
   [[nodiscard]] bool any_lives() const;
   /// All of them, ended ones included: as a rank only if that is known.
   [[nodiscard]] std::vector<Watched> known() const;

@@ -201,6 +201,13 @@ std::optional<std::int32_t> waits_for_child(std::int32_t pid) {
   return std::nullopt;
 }
 
+std::uint64_t bytes_read_by(std::int32_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/io", pid));
+  std::string field;
+  std::uint64_t bytes = 0;
+  return file >> field >> bytes && field == "rchar:" ? bytes : 0;
+}
+
 std::string command_line(std::int32_t pid) {
   std::ifstream file(fmt::format("/proc/{}/cmdline", pid), std::ios::binary);
   std::string line((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());

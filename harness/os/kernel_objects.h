@@ -51,6 +51,10 @@ std::optional<std::uint64_t> count_descriptors(std::int32_t pid);
 /// where it does not wait for one, or it is not told.
 std::optional<std::int32_t> waits_for_child(std::int32_t pid);
 
+/// What it has read from files and pipes so far, in bytes; 0 where that is not told. (What comes
+/// by recv(2) is not counted.)
+std::uint64_t bytes_read_by(std::int32_t pid);
+
 /// Its command line, arguments separated by blanks; its name in brackets where it has none.
 std::string command_line(std::int32_t pid);
 

@@ -14,13 +14,15 @@
 #include <sstream>
 
 #include "harness/base/unique_fd.h"
-#include "harness/python/frames.h"
+#include "harness/python/variables.h"
 
 namespace lockstep::os {
 namespace {
 
 constexpr std::size_t kThreadsMax = 4096;
 constexpr std::uint32_t kFramesMax = 128;
+constexpr std::uint32_t kLocalsMax = 64, kGlobalsMax = 512;  // Looked at, of one frame.
+constexpr std::size_t kIntegersMax = 32;                     // Kept, of one frame.
 
 /// Memory of another process.
 struct Remote {
@@ -38,8 +40,10 @@ Error environment_error(std::int32_t pid, const char* what) {
 
 /// Where the interpreter keeps what leads to all else.
 struct Interpreter {
-  std::uint64_t runtime{}, code_type{}, version{};
-  [[nodiscard]] bool complete() const { return runtime != 0 && code_type != 0 && version != 0; }
+  std::uint64_t runtime{}, version{}, code_type{}, int_type{}, dict_type{};
+  [[nodiscard]] bool complete() const {
+    return runtime != 0 && version != 0 && code_type != 0 && int_type != 0 && dict_type != 0;
+  }
 };
 
 /// Its symbols in one object that is mapped from `base` on.
@@ -72,6 +76,10 @@ Interpreter symbols_in(Elf* elf, std::uint64_t base) {
         found.runtime = address;
       else if (text == "PyCode_Type")
         found.code_type = address;
+      else if (text == "PyLong_Type")
+        found.int_type = address;
+      else if (text == "PyDict_Type")
+        found.dict_type = address;
       else if (text == "Py_Version")
         found.version = address;
     }
@@ -137,28 +145,52 @@ class Reader {
   }
 
  private:
-  using Raw = std::array<python::RawFrame, kFramesMax>;
+  struct Seen {
+    std::uint64_t address{};
+    python::RawFrame raw{};
+    friend bool operator==(const Seen& a, const Seen& b) {
+      return a.address == b.address && a.raw.code == b.raw.code &&
+             a.raw.instruction == b.raw.instruction;
+    }
+  };
 
   /// False if the thread could not be read to its end, which then ran meanwhile.
   bool take(std::uint64_t thread, PythonThread& read) const {
-    Raw before, after;
-    std::uint32_t count = 0, again = 0;
-    if (!walk(thread, before, count))
+    std::vector<Seen> before, after;
+    if (!walk(thread, before))
       return false;
-    for (std::uint32_t i = 0; i < count; ++i) {
+    for (const Seen& seen : before) {
       PythonFrame frame;
-      if (!describe(before[i], frame))
+      if (!describe(seen.raw, frame))
         return false;
+      add_integers(seen, frame);
       read.frames.push_back(std::move(frame));
     }
-    read.moving = !walk(thread, after, again) || again != count ||
-                  std::memcmp(before.data(), after.data(), count * sizeof before[0]) != 0;
+    read.moving = !walk(thread, after) || before != after;
     return true;
   }
 
-  bool walk(std::uint64_t thread, Raw& frames, std::uint32_t& count) const {
-    return python::walk(layout_, memory_, thread, interpreter_.code_type, frames.data(), kFramesMax,
-                        count);
+  bool walk(std::uint64_t thread, std::vector<Seen>& frames) const {
+    return python::walk(layout_, memory_, thread, interpreter_.code_type,
+                        [&](std::uint64_t address, const python::RawFrame& raw) {
+                          frames.push_back({address, raw});
+                          return frames.size() < kFramesMax;
+                        });
+  }
+
+  void add_integers(const Seen& seen, PythonFrame& frame) const {
+    const auto add = [&](std::uint64_t name, std::uint64_t object) {
+      if (frame.integers.size() >= kIntegersMax)
+        return;
+      char text[256];
+      const auto value = python::small_integer(layout_, memory_, object, interpreter_.int_type);
+      if (value && python::text_at(layout_, memory_, name, text, sizeof text) != 0)
+        frame.integers.emplace_back(text, *value);
+    };
+    python::for_each_local(layout_, memory_, seen.address, seen.raw.code, kLocalsMax, add);
+    if (frame.function == "<module>")
+      python::for_each_global(layout_, memory_, seen.address, interpreter_.dict_type, kGlobalsMax,
+                              add);
   }
 
   bool describe(const python::RawFrame& raw, PythonFrame& frame) const {

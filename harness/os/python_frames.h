@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "harness/base/error.h"
@@ -17,6 +18,7 @@ struct PythonFrame {
   std::string function{};
   /// First line of the function << 32 | offset of the instruction, as in a call site of the tap.
   std::uint64_t position{};
+  std::vector<std::pair<std::string, std::int64_t>> integers{};  ///< Variables that hold one.
   friend bool operator==(const PythonFrame&, const PythonFrame&) = default;
 };
 

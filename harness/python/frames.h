@@ -37,34 +37,45 @@ bool load(const Memory& memory, std::uint64_t address, Value& value) {
   return memory.read(address, &value, sizeof value);
 }
 
-/// Innermost first; at most `capacity`. `code_type` is the address of PyCode_Type: a frame
-/// may hold something else. False: not all of it could be read.
-template <class Memory>
+/// Calls `take(frame address, RawFrame)`, innermost first, until it answers false. `code_type` is
+/// the address of PyCode_Type: a frame may hold something else. False: not all could be read.
+template <class Memory, class Take>
 bool walk(const Layout& layout, const Memory& memory, std::uint64_t thread, std::uint64_t code_type,
-          RawFrame* frames, std::uint32_t capacity, std::uint32_t& count) {
+          Take take) {
   constexpr int kFramesMax = 1 << 16;  // A chain that was overwritten may be a circle.
-  count = 0;
   std::uint64_t frame = 0;
   if (!load(memory, thread + layout.thread_frame, frame))
     return false;
   if (layout.thread_has_cframe && !load(memory, frame + layout.cframe_frame, frame))
     return false;
-  for (int i = 0; frame != 0 && count < capacity && i < kFramesMax; ++i) {
+  for (int i = 0; frame != 0 && i < kFramesMax; ++i) {
     std::uint64_t code = 0, type = 0;
     std::uint8_t owner = 0;
     if (!load(memory, frame + layout.frame_code, code) ||
         !load(memory, frame + layout.frame_owner, owner) || !load(memory, code + kObjectType, type))
       return false;
     if (type == code_type && owner != kOwnedByInterpreter) {
-      frames[count].code = code;
-      if (!load(memory, frame + layout.frame_instruction, frames[count].instruction))
+      RawFrame raw{code, 0};
+      if (!load(memory, frame + layout.frame_instruction, raw.instruction))
         return false;
-      ++count;
+      if (!take(frame, raw))
+        return true;
     }
     if (!load(memory, frame + layout.frame_previous, frame))
       return false;
   }
   return true;
+}
+
+/// The same into an array, at most `capacity`.
+template <class Memory>
+bool walk(const Layout& layout, const Memory& memory, std::uint64_t thread, std::uint64_t code_type,
+          RawFrame* frames, std::uint32_t capacity, std::uint32_t& count) {
+  count = 0;
+  return walk(layout, memory, thread, code_type, [&](std::uint64_t, const RawFrame& raw) {
+    frames[count++] = raw;
+    return count < capacity;
+  });
 }
 
 /// The bytes of a line table, one after the other.

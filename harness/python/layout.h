@@ -15,9 +15,10 @@ struct Layout {
   std::uint16_t cframe_frame{};
   std::uint16_t thread_next{}, thread_native_id{};
   // _PyInterpreterFrame
-  std::uint16_t frame_code{}, frame_previous{}, frame_instruction{}, frame_owner{};
+  std::uint16_t frame_code{}, frame_previous{}, frame_instruction{}, frame_owner{}, frame_names{};
   // PyCodeObject
   std::uint16_t code_first_line{}, code_file{}, code_name{}, code_lines{}, code_instructions{};
+  std::uint16_t code_variables{};
   // Text of a PyUnicodeObject that is ASCII, and of another.
   std::uint16_t text_ascii{}, text_wide{};
   // From the runtime to the first thread.
@@ -25,9 +26,9 @@ struct Layout {
 };
 
 constexpr Layout kLayouts[] = {
-    {11, 56, true, 8, 8, 160, 32, 48, 56, 69, 72, 112, 128, 136, 184, 48, 72, 48, 16},
-    {12, 56, true, 0, 8, 144, 0, 8, 56, 70, 68, 112, 128, 136, 192, 40, 56, 48, 72},
-    {13, 72, false, 0, 8, 160, 0, 8, 56, 70, 68, 112, 128, 136, 200, 40, 56, 640, 7344},
+    {11, 56, true, 8, 8, 160, 32, 48, 56, 69, 24, 72, 112, 128, 136, 184, 76, 48, 72, 48, 16},
+    {12, 56, true, 0, 8, 144, 0, 8, 56, 70, 40, 68, 112, 128, 136, 192, 72, 40, 56, 48, 72},
+    {13, 72, false, 0, 8, 160, 0, 8, 56, 70, 40, 68, 112, 128, 136, 200, 72, 40, 56, 640, 7344},
 };
 
 /// Null: a version whose layout is not known.
@@ -41,9 +42,18 @@ constexpr const Layout* layout_of(int minor) {
 
 // The same in all of them.
 constexpr std::uint16_t kObjectType = 8;
-constexpr std::uint16_t kCodeConstants = 24, kCodeNames = 32;
+constexpr std::uint16_t kCodeConstants = 24, kCodeNames = 32, kCodeVariableNames = 96;
+constexpr std::uint16_t kFrameVariables = 72;  // One word each.
+constexpr std::uint16_t kTupleItems = 24;
 constexpr std::uint16_t kTextLength = 16, kTextHash = 24, kTextState = 32;
 constexpr std::uint16_t kBytesLength = 16, kBytesData = 32;
+
+constexpr std::uint16_t kIntSize = 16, kIntDigit = 24;
+// Of a dictionary: where its keys lie. Of its keys: the size of the index (a power of two) behind
+// which the entries lie, what kind of entries, how many.
+constexpr std::uint16_t kDictKeys = 32;
+constexpr std::uint16_t kKeysLogIndexBytes = 9, kKeysKind = 10, kKeysCount = 24, kKeysIndex = 32;
+constexpr std::uint8_t kGeneralKeys = 0, kTextKeys = 1;  // Hash, key, value; key, value.
 
 /// Owner of a frame that stands for a call into the interpreter and not for code (since 3.12).
 constexpr std::uint8_t kOwnedByInterpreter = 3;

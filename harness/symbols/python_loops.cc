@@ -71,15 +71,20 @@ std::string_view first_word(std::string_view text) {
 
 }  // namespace
 
-PythonSource::Kind PythonSource::kind_of(std::string_view statement) {
-  std::string_view word = first_word(statement);
+PythonSource::Statement PythonSource::statement_of(std::string_view text, std::int32_t line,
+                                                   std::int32_t indent) {
+  std::string_view word = first_word(text);
   if (word == "async") {
-    statement.remove_prefix(std::min(statement.find_first_not_of(' ', 5), statement.size()));
-    word = first_word(statement);
+    text.remove_prefix(std::min(text.find_first_not_of(' ', 5), text.size()));
+    word = first_word(text);
   }
-  if (word == "for" || word == "while")
-    return Kind::kLoop;
-  return word == "def" || word == "class" ? Kind::kScope : Kind::kOther;
+  if (word == "for") {
+    text.remove_prefix(std::min(text.find_first_not_of(" (", 3), text.size()));
+    return {line, indent, Kind::kLoop, std::string(first_word(text))};
+  }
+  if (word == "while")
+    return {line, indent, Kind::kLoop, ""};
+  return {line, indent, word == "def" || word == "class" ? Kind::kScope : Kind::kOther, ""};
 }
 
 PythonSource::PythonSource(std::string_view text) {
@@ -93,13 +98,13 @@ PythonSource::PythonSource(std::string_view text) {
     const bool blank =
         begin >= text.size() || text[begin] == '#' || text[begin] == '\n' || text[begin] == '\r';
     if (nesting.begins_a_statement() && !blank)
-      statements_.push_back({lines_, indent, kind_of(text.substr(begin))});
+      statements_.push_back(statement_of(text.substr(begin), lines_, indent));
     at = nesting.take_line(text, at);
   }
 }
 
-std::vector<std::int32_t> PythonSource::loops_around(std::int32_t line) const {
-  std::vector<std::int32_t> loops;
+std::vector<PythonLoop> PythonSource::loops_around(std::int32_t line) const {
+  std::vector<PythonLoop> loops;
   auto after = std::upper_bound(statements_.begin(), statements_.end(), line,
                                 [](std::int32_t l, const Statement& s) { return l < s.line; });
   if (after == statements_.begin() || line > lines_)
@@ -113,7 +118,7 @@ std::vector<std::int32_t> PythonSource::loops_around(std::int32_t line) const {
     if (at->kind == Kind::kScope)
       break;
     if (at->kind == Kind::kLoop)
-      loops.push_back(at->line);
+      loops.push_back({at->line, at->variable});
   }
   std::reverse(loops.begin(), loops.end());
   return loops;

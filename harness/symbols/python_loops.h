@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "harness/history/run.h"
+
 namespace lockstep::symbols {
 
 /// Where the statements of a source begin, so that many lines of it can be looked up.
@@ -12,9 +14,9 @@ class PythonSource {
  public:
   explicit PythonSource(std::string_view text);
 
-  /// Lines of the `for` and `while` statements around a line, within its function, outermost first.
+  /// The `for` and `while` statements around a line, within its function, outermost first.
   /// The line of such a statement belongs to its own loop. Empty: none, or there is no such line.
-  [[nodiscard]] std::vector<std::int32_t> loops_around(std::int32_t line) const;
+  [[nodiscard]] std::vector<PythonLoop> loops_around(std::int32_t line) const;
 
  private:
   enum class Kind : std::uint8_t { kOther, kLoop, kScope };
@@ -22,9 +24,10 @@ class PythonSource {
     std::int32_t line{};
     std::int32_t indent{};
     Kind kind{};
+    std::string variable{};  ///< Of a `for`.
   };
 
-  static Kind kind_of(std::string_view statement);
+  static Statement statement_of(std::string_view text, std::int32_t line, std::int32_t indent);
 
   std::vector<Statement> statements_{};  ///< Ascending by line.
   std::int32_t lines_{};

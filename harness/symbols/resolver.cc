@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "harness/history/run_directory.h"
 #include "harness/symbols/python_loops.h"
 
 namespace lockstep::symbols {
@@ -273,20 +274,8 @@ Resolver::~Resolver() = default;
 void Resolver::resolve(Frame& frame) { impl_->resolve(frame); }
 
 void Resolver::resolve(Run& run) {
-  for (Process& process : run.processes) {
-    for (CallSite& site : process.sites) {
-      for (Frame& frame : site.frames)
-        resolve(frame);
-    }
-  }
-  for (StackSample& stack : run.stacks) {
-    for (Frame& frame : stack.frames)
-      resolve(frame);
-  }
-  for (Request& request : run.requests) {
-    for (Frame& frame : request.raised_at.frames)
-      resolve(frame);
-  }
+  for (Frame* const frame : history::frames_of(run))
+    resolve(*frame);
 }
 
 }  // namespace lockstep::symbols

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -132,14 +133,42 @@ bool PythonSites::begin() {
   return layout_ != nullptr && tells_end && reads_rightly(interpreter, *layout_);
 }
 
-std::uint32_t PythonSites::site(history::Writer& writer) const {
+std::uint32_t PythonSites::walk(RawFrame* frames) const {
   void* const thread = this_thread_();
-  if (thread == nullptr || finalizing_() != 0)
-    return 0;
-  RawFrames frames;
   std::uint32_t count = 0;
-  python::walk(*layout_, Direct{}, reinterpret_cast<std::uint64_t>(thread), code_type_,
-               frames.data(), kFramesMax, count);
+  if (thread != nullptr && finalizing_() == 0)
+    python::walk(*layout_, Direct{}, reinterpret_cast<std::uint64_t>(thread), code_type_, frames,
+                 kFramesMax, count);
+  return count;
+}
+
+std::size_t PythonSites::text(char* to, std::size_t size) const {
+  RawFrames frames;
+  std::size_t used = 0;
+  const std::uint32_t count = walk(frames.data());
+  for (std::uint32_t i = 0; i < count; ++i) {
+    char file[1024], name[256];
+    python::Position position;
+    if (!python::position_of(*layout_, Direct{}, frames[i], position) ||
+        python::text_at(*layout_, Direct{}, frames[i].code + layout_->code_file, file,
+                        sizeof file) == 0 ||
+        python::text_at(*layout_, Direct{}, frames[i].code + layout_->code_name, name,
+                        sizeof name) == 0)
+      continue;
+    const int bytes = std::snprintf(to + used, size - used, "%llu\t%d\t%s\t%s\n",
+                                    static_cast<unsigned long long>(position.packed()),
+                                    position.line, name, file);
+    if (bytes < 0 || used + static_cast<std::size_t>(bytes) >= size)
+      break;  // Frames that have no room are left out.
+    used += static_cast<std::size_t>(bytes);
+  }
+  to[used] = 0;
+  return used;
+}
+
+std::uint32_t PythonSites::site(history::Writer& writer) const {
+  RawFrames frames;
+  const std::uint32_t count = walk(frames.data());
   if (count == 0)
     return 0;
   const std::uint64_t key = key_of(frames.data(), count);

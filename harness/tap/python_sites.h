@@ -2,6 +2,7 @@
 // without touching a reference count, for the interpreters whose layout is known.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "harness/history/writer.h"
@@ -22,7 +23,12 @@ class PythonSites {
   /// stack that was seen before costs about 150 ns.
   std::uint32_t site(history::Writer& writer) const;
 
+  /// The same stack as text, a line a frame, innermost first: position, line, function, file, with
+  /// tabs between. Returns its bytes without the zero at the end.
+  std::size_t text(char* to, std::size_t size) const;
+
  private:
+  std::uint32_t walk(python::RawFrame* frames) const;
   std::uint32_t define(history::Writer& writer, std::uint64_t key, const python::RawFrame* frames,
                        std::uint32_t count) const;
   [[nodiscard]] std::uint64_t key_of(const python::RawFrame* frames, std::uint32_t count) const;

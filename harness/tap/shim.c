@@ -5,7 +5,10 @@
  * In the environment:
  *   LOCKSTEP_TAP      the tap, a shared library
  *   LOCKSTEP_TORCH    the libtorch_cpu.so that it was compiled for; into any other it must not go
- *   LOCKSTEP_HISTORY  where the tap writes, and where this file says why a process stays unseen
+ *   LOCKSTEP_HISTORY  where the tap writes, and where this file says why a process stays unseen, or
+ *                     that it chose its devices too late
+ *   LOCKSTEP_LAST_WORDS  set where a launcher of the user's has the stderr of the ranks: what a
+ *                     process that has loaded LibTorch writes there last is kept for lockstep
  *   LOCKSTEP_SUPERVISOR  who adopts the orphans of the job, in the place of process 1
  */
 #define _GNU_SOURCE
@@ -14,11 +17,14 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <link.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #define REGISTER_GROUP                                                   \
@@ -35,8 +41,10 @@ typedef void (*RegisterGroup)(const void* name, void* const* group);
 static Dlopen real_dlopen;
 static Main real_main;
 static RegisterGroup real_register_group;
-static void (*tell_group_created)(void* group); /* The tap's; null while it is not in. */
-static int settled;                             /* The tap is in, or never will be. */
+/* The tap's; null while it is not in. */
+static void (*tell_group_created)(void* group);
+static size_t (*python_stack)(char* to, size_t size);
+static int settled; /* The tap is in, or never will be. */
 
 /* Constructors of a library that is being loaded may load others: LibTorch is ready only when the
  * outermost call has returned. */
@@ -47,17 +55,119 @@ static void find_real_dlopen(void) {
     real_dlopen = (Dlopen)dlsym(RTLD_NEXT, "dlopen");
 }
 
-/* One line in <directory>/<pid>.unseen, which the report shows. */
+/* <directory>/<pid>.<what>, which the report shows; removed if there is no text. */
+static void tell(const char* directory, const char* what, const char* text) {
+  char path[PATH_MAX];
+  snprintf(path, sizeof path, "%s/%d.%s", directory, (int)getpid(), what);
+  unlink(path);
+  const int file = text == NULL ? -1 : open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (file < 0)
+    return;
+  if (write(file, text, strlen(text)) < 0)
+    unlink(path);
+  close(file);
+}
+
 static void stay_unseen(const char* directory, const char* torch, const char* why) {
-  char path[PATH_MAX], text[2 * PATH_MAX];
-  snprintf(path, sizeof path, "%s/%d.unseen", directory, (int)getpid());
-  const int length = snprintf(text, sizeof text, "%s: %s\n", torch, why);
+  char text[2 * PATH_MAX];
+  snprintf(text, sizeof text, "%s: %s\n", torch, why);
+  tell(directory, "unseen", text);
+}
+
+/* <pid>.err; harness/launch/last_words.cc reads it. */
+struct LastWords {
+  uint64_t written, at_ns; /* Bytes since the start; when the last of them came. */
+  char text[16384];        /* Byte n lies at n modulo its size. */
+};
+
+static char history_directory[PATH_MAX]; /* Empty until the tap is in. */
+static int keeps_words;
+static struct LastWords* words;
+static pid_t words_of; /* A forked child has its own. */
+
+static struct LastWords* map_words(pid_t pid) {
+  char path[PATH_MAX + 32];
+  snprintf(path, sizeof path, "%s/%d.err", history_directory, (int)pid);
+  const int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  void* mapped = MAP_FAILED;
+  if (file >= 0 && posix_fallocate(file, 0, sizeof(struct LastWords)) == 0)
+    mapped = mmap(NULL, sizeof(struct LastWords), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (file >= 0)
+    close(file);
+  return mapped == MAP_FAILED ? NULL : (struct LastWords*)mapped;
+}
+
+static void keep_last_words(const char* text, size_t size) {
+  const int saved = errno;
+  const pid_t pid = getpid();
+  if (words_of != pid) {
+    words = map_words(pid);
+    words_of = pid;
+  }
+  if (words != NULL) {
+    struct timespec now;
+    const size_t skipped = size > sizeof words->text ? size - sizeof words->text : 0;
+    uint64_t at = __atomic_fetch_add(&words->written, size - skipped, __ATOMIC_RELAXED);
+    for (size_t i = skipped; i < size; ++i)
+      words->text[at++ % sizeof words->text] = text[i];
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    words->at_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+  }
+  errno = saved;
+}
+
+typedef ssize_t (*Write)(int, const void*, size_t);
+typedef void (*Abort)(void) __attribute__((noreturn));
+typedef int (*Set)(const char*, const char*, int);
+typedef int (*Unset)(const char*);
+static Write real_write;
+static Abort real_abort;
+static Set real_setenv;
+static Unset real_unsetenv;
+
+/* Looked up when the process begins: a signal handler, or a child between fork and exec, may be
+ * the first to call them. */
+__attribute__((constructor)) static void find_real_functions(void) {
+  real_write = (Write)dlsym(RTLD_NEXT, "write");
+  real_abort = (Abort)dlsym(RTLD_NEXT, "abort");
+  real_setenv = (Set)dlsym(RTLD_NEXT, "setenv");
+  real_unsetenv = (Unset)dlsym(RTLD_NEXT, "unsetenv");
+}
+
+/* Of Python all comes through here; of C++ nothing does that std::terminate says. */
+EXPORTED ssize_t write(int file, const void* data, size_t size) {
+  if (real_write == NULL)
+    find_real_functions();
+  const ssize_t wrote = real_write(file, data, size);
+  if (wrote > 0 && file == STDERR_FILENO && keeps_words)
+    keep_last_words((const char*)data, (size_t)wrote);
+  return wrote;
+}
+
+/* <pid>.aborts is there while a process waits to be looked at; lockstep removes it. A rank that
+ * aborts in a collective takes the others with it: a moment later nobody is where they parted. */
+static void let_lockstep_look(void) {
+  enum { SLICES = 200 };
+  static int asked;
+  const struct timespec slice = {0, 10 * 1000 * 1000};
+  char path[PATH_MAX + 32];
+  if (history_directory[0] == 0 || __atomic_exchange_n(&asked, 1, __ATOMIC_RELAXED))
+    return;
+  snprintf(path, sizeof path, "%s/%d.aborts", history_directory, (int)getpid());
   const int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
   if (file < 0)
     return;
-  if (write(file, text, length < (int)sizeof text ? (size_t)length : sizeof text - 1) < 0)
-    unlink(path);
   close(file);
+  for (int i = 0; i < SLICES && access(path, F_OK) == 0; ++i)
+    nanosleep(&slice, NULL);
+  unlink(path);
+}
+
+EXPORTED void abort(void) {
+  if (real_abort == NULL)
+    find_real_functions();
+  let_lockstep_look();
+  real_abort();
 }
 
 static void enter_if_torch_is_there(void) {
@@ -81,8 +191,12 @@ static void enter_if_torch_is_there(void) {
       void* const loaded = real_dlopen(tap, RTLD_NOW | RTLD_LOCAL);
       if (loaded == NULL)
         stay_unseen(history, torch->l_name, dlerror());
-      else
+      else {
+        snprintf(history_directory, sizeof history_directory, "%s", history);
+        keeps_words = getenv("LOCKSTEP_LAST_WORDS") != NULL;
         tell_group_created = (void (*)(void*))dlsym(loaded, "lockstep_tap_group_created");
+        python_stack = (size_t(*)(char*, size_t))dlsym(loaded, "lockstep_tap_python_stack");
+      }
     }
   }
   if (torch != NULL)
@@ -128,14 +242,93 @@ void register_group(const void* name, void* const* group) {
     tell_group_created(*group);
 }
 
+/* CUDA reads this variable when it is initialised, and never again. */
+#define DEVICES "CUDA_VISIBLE_DEVICES"
+enum { VALUE_MAX = 256, STACK_MAX = 16384 };
+
+static char devices_at_start[VALUE_MAX], devices_in_force[VALUE_MAX];
+
+static void read_devices(char* to) {
+  const char* const value = getenv(DEVICES);
+  if (value == NULL)
+    snprintf(to, VALUE_MAX, "unset");
+  else
+    snprintf(to, VALUE_MAX, "\"%.*s\"", (int)strcspn(value, "\n"), value);
+}
+
+/* The driver's own answer; asking does not initialise it. */
+static int cuda_is_initialised(void) {
+  find_real_dlopen();
+  void* const driver = real_dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  if (driver == NULL) {
+    dlerror();
+    return 0;
+  }
+  int (*const get_count)(int*) = (int (*)(int*))dlsym(driver, "cuDeviceGetCount");
+  int devices = 0;
+  const int initialised = get_count != NULL && get_count(&devices) == 0;
+  dlclose(driver);
+  return initialised;
+}
+
+/* In <pid>.late: when, the value at the start, in force and now, and the frames of Python. A change
+ * that is taken back was meant for somebody else, a child for example. */
+static void devices_changed(const char* before) {
+  const int saved = errno;
+  const char* const history = getenv("LOCKSTEP_HISTORY");
+  char now[VALUE_MAX], text[4 * VALUE_MAX + STACK_MAX];
+  read_devices(now);
+  if (history != NULL && devices_in_force[0] == 0 && strcmp(before, now) != 0 &&
+      cuda_is_initialised())
+    memcpy(devices_in_force, before, VALUE_MAX);
+  if (history != NULL && devices_in_force[0] != 0) {
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    const int length =
+        snprintf(text, sizeof text - STACK_MAX, "%lld%09ld\n%s\n%s\n%s\n", (long long)at.tv_sec,
+                 at.tv_nsec, devices_at_start, devices_in_force, now);
+    if (python_stack != NULL)
+      python_stack(text + length, STACK_MAX);
+    tell(history, "late", strcmp(devices_in_force, now) == 0 ? NULL : text);
+  }
+  errno = saved;
+}
+
+EXPORTED int setenv(const char* name, const char* value, int overwrite) {
+  if (real_setenv == NULL)
+    find_real_functions();
+  char before[VALUE_MAX];
+  const int watched = name != NULL && strcmp(name, DEVICES) == 0;
+  if (watched)
+    read_devices(before);
+  const int result = real_setenv(name, value, overwrite);
+  if (watched)
+    devices_changed(before);
+  return result;
+}
+
+EXPORTED int unsetenv(const char* name) {
+  if (real_unsetenv == NULL)
+    find_real_functions();
+  char before[VALUE_MAX];
+  const int watched = name != NULL && strcmp(name, DEVICES) == 0;
+  if (watched)
+    read_devices(before);
+  const int result = real_unsetenv(name);
+  if (watched)
+    devices_changed(before);
+  return result;
+}
+
 static pid_t supervisor;
 static pid_t child_of_lockstep; /* This process, if lockstep started it and did not adopt it. */
 
-__attribute__((constructor)) static void learn_who_adopts(void) {
+__attribute__((constructor)) static void learn_of_the_start(void) {
   const char* const text = getenv("LOCKSTEP_SUPERVISOR");
   supervisor = text == NULL ? 0 : (pid_t)atoi(text);
   if (syscall(SYS_getppid) == supervisor)
     child_of_lockstep = getpid();
+  read_devices(devices_at_start);
 }
 
 /* Watchdogs leave when their parent has become process 1: without lockstep it would have. */

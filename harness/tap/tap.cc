@@ -246,6 +246,10 @@ void stop() {
     the_tap->writer->close();
 }
 
+std::size_t python_stack(char* to, std::size_t size) {
+  return the_tap != nullptr && the_tap->python ? the_tap->python_sites.text(to, size) : 0;
+}
+
 const char* history_file() { return the_tap == nullptr ? "" : the_tap->writer->path(); }
 
 }  // namespace lockstep::tap

@@ -5,6 +5,7 @@
 // Needs LibTorch, the standard library and the history writer; nothing else.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace c10d {
@@ -34,6 +35,9 @@ void group_created(c10d::ProcessGroup& group);
 
 /// Writes the closing record: the program is done with collectives.
 void stop();
+
+/// The Python frames of the calling thread; see PythonSites::text. 0: none that can be read.
+std::size_t python_stack(char* to, std::size_t size);
 
 /// Of the file that is written; empty if none.
 const char* history_file();

@@ -32,7 +32,11 @@ __attribute__((destructor)) void leave() { stop(); }
 }  // namespace
 }  // namespace lockstep::tap
 
-/// Called by the shim.
+// Called by the shim.
+extern "C" __attribute__((visibility("default"))) std::size_t lockstep_tap_python_stack(
+    char* to, std::size_t size) {
+  return lockstep::tap::python_stack(to, size);
+}
 extern "C" __attribute__((visibility("default"))) void lockstep_tap_group_created(
     c10d::ProcessGroup* group) {
   if (group != nullptr)

@@ -48,10 +48,11 @@ def command(row: table.Row, world: int, run: pathlib.Path) -> list[str]:
 
 
 def program(row: table.Row) -> tuple:
+    arguments = row.arguments.format(build=BUILD).split()
     if row.program.endswith(".cc"):
-        return (str(BUILD / "programs" / row.program.removesuffix(".cc")), *row.arguments.split())
+        return (str(BUILD / "programs" / row.program.removesuffix(".cc")), *arguments)
     python = os.environ.get("LOCKSTEP_PYTHON", str(SOURCE / ".venv" / "bin" / "python"))
-    return (python, *row.launcher, str(table.PROGRAMS / row.program), *row.arguments.split())
+    return (python, *row.launcher, str(table.PROGRAMS / row.program), *arguments)
 
 
 def run(row: table.Row, world: int, keep: pathlib.Path | None = None) -> Judged:

@@ -29,6 +29,7 @@ OF_LOCKSTEP = {
     "environment LOCKSTEP_TORCH": "the LibTorch that the tap was built for",
     "environment LOCKSTEP_HISTORY": "where the tap writes",
     "environment LOCKSTEP_SUPERVISOR": "who adopts orphans, for the shim to tell them what they would be told without it",
+    "environment LOCKSTEP_LAST_WORDS": "that the stderr of the ranks is their launcher's, so that the shim keeps the end of it",
     "environment LOCKSTEP_JOB": "the mark by which leftovers of a job are known as its own",
     "environment LOCKSTEP_RUN": "where the run is, for `lockstep clean` to settle what a killed lockstep left",
     "environment MASTER_PORT": "another free port each time",

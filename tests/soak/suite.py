@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 """The suite again and again: no finding on what is right, every mutant caught wherever it strikes.
 
-Pieces: 20 repetitions of the whole suite, the second half of them with every core loaded by something else, and 50
-draws of rank, step and bucket for all mutants. Resumable: what is done is kept in a file, and a call goes on where
-the last one stopped. Prints `N of M done` after each piece. Each run is also judged again by `check`, its report
-deleted first: it must say the same.
+Pieces: 20 repetitions of the whole suite, a seed each, the second half of them with every core loaded by something
+else, and 50 draws of rank, step and bucket for all mutants. Resumable: what is done is kept in a file, and a call goes
+on where the last one stopped. Prints `N of M done` after each piece. Each run is also judged again by `check`, its
+report deleted first: it must say the same.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import pathlib
@@ -17,19 +16,11 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "programs"))
+
+from repeated import load  # noqa: E402
+
 REPETITIONS, DRAWS = 20, 50
-
-
-@contextlib.contextmanager
-def load(cores: int):
-    """Busy processes; they end with us."""
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(cores)]
-    try:
-        yield
-    finally:
-        for process in busy:
-            process.kill()
-            process.wait()
 
 
 def run_suite(program: str, *arguments: str) -> dict:
@@ -70,7 +61,7 @@ def judge(report: dict) -> dict:
 
 def pieces():
     for i in range(REPETITIONS):
-        yield f"repetition {i}", i >= REPETITIONS // 2, ("--seed", str(1 + i % 3))
+        yield f"repetition {i}", i >= REPETITIONS // 2, ("--seed", str(1 + i))
     for seed in range(1000, 1000 + DRAWS):
         yield f"draw {seed}", False, ("--implementation", "mutant", "--seed", str(seed))
 

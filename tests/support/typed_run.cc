@@ -76,9 +76,9 @@ Call Call::at(std::string site_file, std::int32_t site_line) const {
   c.line = site_line;
   return c;
 }
-Call Call::in_loop(std::int32_t loop_line) const {
+Call Call::in_loop(std::int32_t loop_line, std::string variable) const {
   Call c = *this;
-  c.loops.push_back(loop_line);
+  c.loops.push_back({loop_line, std::move(variable)});
   return c;
 }
 Call Call::async() const {

@@ -22,10 +22,10 @@ struct Call {
   std::string group{"dp"};
   std::string file{};
   std::int32_t line{};
-  std::vector<std::int32_t> loops{};
+  std::vector<PythonLoop> loops{};
 
   Call at(std::string site_file, std::int32_t site_line) const;
-  Call in_loop(std::int32_t loop_line) const;  ///< Outer loops first.
+  Call in_loop(std::int32_t loop_line, std::string variable = "") const;  ///< Outer loops first.
   Call async() const;
   Call pending() const;  ///< Returned, and not completed: its thread waits in Work::wait.
   Call inside() const;   ///< Not returned either.

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "harness/entry/tool.h"
+#include "harness/launch/last_words.h"
 
 namespace lockstep::entry {
 namespace {
@@ -79,6 +80,8 @@ class Shim : public testing::Test {
     return texts;
   }
 
+  std::vector<std::string> said_of_devices(const std::string& calls);
+
   fs::path folder_{};
 };
 
@@ -112,6 +115,76 @@ TEST_F(Shim, TheTapIsLoadedOnceAfterLibTorch) {
   const ToolResult result =
       run({(folder_ / "program").string(), library}, {"LOCKSTEP_TORCH=" + library});
   EXPECT_THAT(result.output, HasSubstr("torch\ntap\nloaded\nloaded\nloaded\nno-such-library.so:"));
+  EXPECT_THAT(reasons(), ElementsAre());
+}
+
+TEST_F(Shim, WhatIsSaidLastIsKeptWhereTheStderrIsNotOurs) {
+  build_torch();
+  build("program", {source("p.cc", R"(
+      #include <dlfcn.h>
+      #include <string>
+      #include <unistd.h>
+      #include <sys/wait.h>
+      int main(int, char** arguments) {
+        write(2, "before", 6);
+        dlopen(arguments[1], RTLD_NOW);
+        const std::string long_text(100'000, 'x');
+        write(2, long_text.data(), long_text.size());
+        write(1, "not this", 8);
+        write(2, "last words", 10);
+        if (fork() == 0)
+          return write(2, "of a child", 10) == 10 ? 0 : 1;
+        wait(nullptr);
+      }
+    )")});
+  const std::string library = (folder_ / "torch/lib/libtorch_cpu.so").string();
+  const std::vector<std::string> command{(folder_ / "program").string(), library};
+  run(command, {"LOCKSTEP_TORCH=" + library});
+  EXPECT_THAT(reasons(), ElementsAre());
+  run(command, {"LOCKSTEP_TORCH=" + library, "LOCKSTEP_LAST_WORDS=1"});
+  std::vector<std::string> said;
+  for (const auto& entry : fs::directory_iterator(folder_ / "history"))
+    said.push_back(
+        launch::kept_error_tail(folder_ / "history", std::stoi(entry.path().stem().string()))
+            .value()
+            .text);
+  EXPECT_THAT(said, testing::UnorderedElementsAre(std::string(16384 - 10, 'x') + "last words",
+                                                  "of a child"));
+}
+
+// The program is its own lockstep: it looks for the file of its child, or does not.
+TEST_F(Shim, WhoAbortsIsLookedAtFirst) {
+  build_torch();
+  build("program", {source("p.cc", R"(
+      #include <chrono>
+      #include <cstdio>
+      #include <cstdlib>
+      #include <dlfcn.h>
+      #include <string>
+      #include <sys/wait.h>
+      #include <thread>
+      #include <unistd.h>
+      int main(int, char** arguments) {
+        dlopen(arguments[1], RTLD_NOW);
+        for (const bool looks : {true, false}) {
+          const auto begun = std::chrono::steady_clock::now();
+          const pid_t child = fork();
+          if (child == 0)
+            abort();
+          const std::string path = std::getenv("LOCKSTEP_HISTORY") + ("/" + std::to_string(child)) + ".aborts";
+          while (looks && unlink(path.c_str()) != 0)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          int status = 0;
+          waitpid(child, &status, 0);
+          const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
+          std::printf("signal %d %s\n", WTERMSIG(status), took.count() < 1.5 ? "soon" : "late");
+        }
+      }
+    )")});
+  const std::string library = (folder_ / "torch/lib/libtorch_cpu.so").string();
+  const ToolResult result =
+      run({(folder_ / "program").string(), library}, {"LOCKSTEP_TORCH=" + library});
+  EXPECT_THAT(result.output, HasSubstr("signal 6 soon\nsignal 6 late\n"));
   EXPECT_THAT(reasons(), ElementsAre());
 }
 
@@ -149,6 +222,54 @@ TEST_F(Shim, AProgramLinkedToLibTorchIsEnteredBeforeItsMain) {
       run({(folder_ / "linked").string(), "main"}, {"LOCKSTEP_TORCH=" + library});
   EXPECT_EQ(result.output, "torch\ntap\nmain\n");
   EXPECT_EQ(result.status, 7);
+}
+
+/// What a program that calls these functions in turn says of its devices; nothing if it is silent.
+std::vector<std::string> Shim::said_of_devices(const std::string& calls) {
+  build("libcuda.so.1", {"-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", source("cuda.cc", R"(
+      static bool initialised;
+      extern "C" int cuInit(unsigned) { initialised = true; return 0; }
+      extern "C" int cuDeviceGetCount(int* count) { *count = 2; return initialised ? 0 : 3; }
+    )")});
+  build("program", {source("p.cc", R"(
+      #include <cstdlib>
+      #include <dlfcn.h>
+      int main(int, char** arguments) {
+        void* const driver = dlopen(arguments[1], RTLD_NOW);
+        const auto initialise = [&] {
+          reinterpret_cast<int (*)(unsigned)>(dlsym(driver, "cuInit"))(0);
+        };
+        const auto choose = [](const char* devices) { setenv("CUDA_VISIBLE_DEVICES", devices, 1); };
+        const auto forget = [] { unsetenv("CUDA_VISIBLE_DEVICES"); };
+        )" + calls + "}")});
+  run({(folder_ / "program").string(), (folder_ / "libcuda.so.1").string()},
+      {"CUDA_VISIBLE_DEVICES=0,1"});
+  return reasons();
+}
+
+TEST_F(Shim, DevicesThatAreChosenTooLateAreTold) {
+  const auto said = said_of_devices("initialise(); choose(\"1\");");
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_THAT(said[0], testing::EndsWith("\n\"0,1\"\n\"0,1\"\n\"1\"\n"));
+}
+
+TEST_F(Shim, TheDevicesInForceAreThoseOfTheInitialisation) {
+  const auto said = said_of_devices("choose(\"1\"); initialise(); choose(\"0\"); forget();");
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_THAT(said[0], testing::EndsWith("\n\"0,1\"\n\"1\"\nunset\n"));
+}
+
+TEST_F(Shim, DevicesThatAreChosenInTimeAreNot) {
+  EXPECT_THAT(said_of_devices("forget(); choose(\"1\"); initialise(); choose(\"1\");"),
+              ElementsAre());
+}
+
+TEST_F(Shim, AChoiceThatIsTakenBackWasForAChild) {
+  EXPECT_THAT(said_of_devices("initialise(); choose(\"\"); choose(\"0,1\");"), ElementsAre());
+}
+
+TEST_F(Shim, WithoutADriverNothingIsTooLate) {
+  EXPECT_THAT(said_of_devices("choose(\"1\"); forget();"), ElementsAre());
 }
 
 }  // namespace

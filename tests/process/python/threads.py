@@ -13,7 +13,7 @@ def in_socket(end):
     end.recv(1)  # SITE: socket
 
 
-def in_sleep():
+def in_sleep(epoch, below, none, large, text):
     time.sleep(1000)  # SITE: sleep
 
 
@@ -24,8 +24,9 @@ def main():
     for target, args in ((in_lock, (lock,)), (in_socket, (ours,))):
         threading.Thread(target=target, args=args, daemon=True).start()
     print("ready", flush=True)
-    in_sleep()
+    in_sleep(3, -7, 0, 1 << 40, "3")
     del theirs
 
 
+step = 5
 main()

@@ -17,6 +17,7 @@
 namespace lockstep::test {
 namespace {
 
+using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
 
 /// A running threads.py; killed at the end.
@@ -88,6 +89,11 @@ TEST(PythonThreads, AreReadFromOutside) {
                           std::to_string(thread.frames.front().line));
       EXPECT_EQ(thread.frames.back().function,
                 thread.tid == program.pid() ? "<module>" : "Thread._bootstrap");
+      if (thread.tid != program.pid())
+        continue;
+      EXPECT_THAT(thread.frames.front().integers,
+                  UnorderedElementsAre(Pair("epoch", 3), Pair("below", -7), Pair("none", 0)));
+      EXPECT_THAT(thread.frames.back().integers, UnorderedElementsAre(Pair("step", 5)));
     }
     EXPECT_THAT(innermost,
                 UnorderedElementsAre(marked("in_lock", "lock"), marked("in_socket", "socket"),

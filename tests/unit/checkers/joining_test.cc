@@ -63,6 +63,25 @@ TEST(Joining, WhereAllAreThereTheWorldIsTooLarge) {
   EXPECT_EQ(verdict.findings[0].affected, RankSet::all(2));
 }
 
+TEST(Joining, ARankThatIsThereTwiceIsNamedWithBothProcesses) {
+  lockstep::Run run = joining("do_poll");
+  for (const std::int32_t pid : {1001, 1002}) {
+    StackSample stack = run.stacks.front();
+    stack.rank = Rank{1};
+    stack.pid = stack.tid = pid;
+    run.stacks.push_back(stack);
+  }
+  const Verdict verdict = checked(run);
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].culprits, RankSet{Rank{1}});
+  EXPECT_EQ(verdict.findings[0].headline,
+            "rank 1 is there 2 times: pid 1001 and pid 1002; all of them wait in "
+            "init_process_group");
+  // One of them had gone before: it was started again.
+  ends_with_status(run, Rank{1}, 1, kStart);
+  EXPECT_TRUE(checked(run).findings[0].culprits.empty());
+}
+
 TEST(Joining, NothingIsSaidBeforeALimitOrOnceThereIsAGroup) {
   lockstep::Run run = joining("hrtimer_nanosleep");
   run.acted.back().action = "interrupted";

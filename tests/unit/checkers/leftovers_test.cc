@@ -6,6 +6,7 @@
 
 #include "checkers/descriptors.h"
 #include "checkers/judge.h"
+#include "checkers/late_devices.h"
 #include "tests/support/typed_run.h"
 
 namespace lockstep::testing {
@@ -174,6 +175,32 @@ TEST(Descriptors, ADeathByThemIsExplainedByThem) {
   ASSERT_EQ(judged.findings.size(), 1U);
   EXPECT_EQ(judged.findings[0].code, "LS101");
   EXPECT_EQ(judged.findings[0].evidence[0], "rank 1 had 1024 of 1024 open: 1024 file in /dev/shm");
+}
+
+lockstep::Run with_late_devices(std::int32_t pid) {
+  lockstep::Run run = healthy();
+  LateDevices late{kStart, pid, "unset", "\"0,1\"", "\"1\"", {}};
+  late.site.frames.push_back({"/app/train.py", 9, "train.py", 12, "main", {}});
+  run.late_devices.push_back(late);
+  return run;
+}
+
+TEST(LateDevices, ARankThatChoosesThemTooLateIsTold) {
+  const Verdict verdict = checkers::LateDeviceChoice().check(with_late_devices(1001));
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.outcome, Outcome::kPass) << "a warning";
+  const Finding& finding = verdict.findings[0];
+  EXPECT_EQ(finding.code, "LS110");
+  EXPECT_EQ(finding.severity, Severity::kWarning);
+  EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
+  EXPECT_EQ(finding.headline,
+            "rank 1 changed CUDA_VISIBLE_DEVICES to \"1\" at train.py:12 after CUDA had been "
+            "initialised: it keeps \"0,1\"");
+}
+
+TEST(LateDevices, ALauncherChoosesForItsChildren) {
+  EXPECT_TRUE(checkers::LateDeviceChoice().check(with_late_devices(999)).findings.empty());
+  EXPECT_EQ(checkers::LateDeviceChoice().check(lockstep::Run{}).outcome, Outcome::kSkipped);
 }
 
 }  // namespace

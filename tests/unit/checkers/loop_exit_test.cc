@@ -152,6 +152,59 @@ TEST(LoopExit, ACallBehindTheInnerLoopOnlyIsNoExit) {
   EXPECT_TRUE(only_finding(run).culprits.empty());
 }
 
+const Call kInner = all_reduce("dp", 8).at("t.py", 21).in_loop(10, "epoch").in_loop(18, "i");
+const Call kEpochEnd = all_reduce("dp", 1).at("t.py", 27).in_loop(10, "epoch");
+
+/// Each rank waits in its last call, and was seen there with this value of a variable.
+lockstep::Run hanging_in_rounds(const std::vector<Row>& rows, const std::string& variable,
+                                const std::vector<std::int64_t>& values) {
+  lockstep::Run run = hanging(rows);
+  for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+    const Process& process = run.processes[rank];
+    StackSample stack = stack_of(run, *process.rank, {"c10d::Work::wait"});
+    stack.frames.push_back(process.sites[process.collectives.back().site].frames.front());
+    stack.variables.push_back({1, variable, values[rank]});
+    run.stacks.push_back(std::move(stack));
+  }
+  return run;
+}
+
+TEST(LoopExit, InTheSameRoundOfTheOuterLoopItIsOne) {
+  const Row epoch = times(5, {kInner}) + Row{kEpochEnd};
+  const Finding finding =
+      only_finding(hanging_in_rounds({epoch + times(3, {kInner}) + Row{kInner.pending()},
+                                      epoch + times(3, {kInner}) + Row{kEpochEnd.pending()}},
+                                     "epoch", {1, 1}));
+  EXPECT_EQ(finding.code, "LS305");
+  EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
+  EXPECT_EQ(finding.headline,
+            "rank 1 left the loop at t.py:21 after 3 rounds; rank 0 went on with round 4");
+}
+
+TEST(LoopExit, InAnotherRoundOfTheOuterLoopItIsNone) {  // Rank 0 left out the end of its epoch.
+  const std::vector<Row> rows{times(3, {kInner}) + Row{kInner.pending()},
+                              times(3, {kInner}) + Row{kEpochEnd.pending()}};
+  EXPECT_TRUE(checked(hanging_in_rounds(rows, "epoch", {1, 0})).findings.empty());
+  EXPECT_TRUE(checked(hanging_in_rounds(rows, "lr", {0, 0})).findings.empty());
+  EXPECT_EQ(checked(hanging_in_rounds(rows, "epoch", {0, 0})).findings.size(), 1U);
+}
+
+TEST(LoopExit, ACallBeforeTheInnerLoopIsNone) {  // Every epoch but the first begins with it.
+  Call before = kEpochEnd.pending();
+  before.line = 15;
+  const std::vector<Row> rows{times(3, {kInner}) + Row{kInner.pending()},
+                              times(3, {kInner}) + Row{before}};
+  EXPECT_TRUE(checked(hanging_in_rounds(rows, "epoch", {1, 1})).findings.empty());
+}
+
+TEST(LoopExit, AVariableOfTwoLoopsTellsNothing) {
+  const Call inner = all_reduce("dp", 8).at("t.py", 21).in_loop(10, "i").in_loop(18, "i");
+  const Call epoch_end = all_reduce("dp", 1).at("t.py", 27).in_loop(10, "i");
+  const std::vector<Row> rows{times(3, {inner}) + Row{inner.pending()},
+                              times(3, {inner}) + Row{epoch_end.pending()}};
+  EXPECT_TRUE(checked(hanging_in_rounds(rows, "i", {3, 3})).findings.empty());
+}
+
 TEST(LoopExit,
      AFunctionThatHasEndedTookItsLoopsWithIt) {  // An exception, and a barrier in finally.
   lockstep::Run run = hanging({rounds(3, {kBackward.pending()}), rounds(3, {kBarrier.pending()})});

@@ -213,6 +213,39 @@ TEST(ProcessEnd, TheExceptionThatWasPrintedIsNamedWithItsLine) {
   EXPECT_EQ(verdict.findings[0].sites.front().line, 9);
 }
 
+TEST(ProcessEnd, ALimitOfItsOwnIsNoSilentPeer) {
+  lockstep::Run run = make_run({{all_reduce("dp", 2)}, {all_reduce("dp", 2)}});
+  const std::uint64_t at_ns = stall_ns(run);
+  run.raised.push_back({.at_ns = at_ns,
+                        .rank = Rank{1},
+                        .pid = 1001,
+                        .text = "TimeoutError: Timed out reading shard 7"});
+  ends_with_status(run, Rank{1}, 1, at_ns + kMs);
+  EXPECT_EQ(check(run).findings.at(0).culprits, RankSet{Rank{1}});
+}
+
+TEST(ProcessEnd, WhoLeavesWithTheStoreIsNamed) {
+  const auto without_store = [](std::uint64_t rank_0_ends_ns) {
+    lockstep::Run run = make_run({{all_reduce("dp", 2)}, {all_reduce("dp", 2)}});
+    const std::uint64_t at_ns = stall_ns(run);
+    run.raised.push_back({.at_ns = at_ns,
+                          .rank = Rank{1},
+                          .pid = 1001,
+                          .text =
+                              "torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. "
+                              "Did the remote server shutdown or crash?"});
+    ends_with_status(run, Rank{0}, 0, rank_0_ends_ns);
+    ends_with_status(run, Rank{1}, 1, at_ns + kMs);
+    return check(run).findings.at(0);
+  };
+  const Finding left = without_store(kStart + 50 * kMs);
+  EXPECT_EQ(left.code, "LS102");
+  EXPECT_EQ(left.culprits, RankSet{Rank{0}});
+  const Finding later = without_store(kStart + 60'000 * kMs);
+  EXPECT_EQ(later.code, "LS101");
+  EXPECT_TRUE(later.culprits.empty()) << "rank 1 only found it gone";
+}
+
 TEST(ProcessEnd, WhatTheLauncherEndedIsAConsequence) {
   lockstep::Run run = launched({kSome, kSome + Row{all_reduce("dp", 8).failed()}, kSome}, 1);
   ends_with_status(run, Rank{1}, 1, stall_ns(run) + 2 * kMs);  // It lost rank 0, which left early.

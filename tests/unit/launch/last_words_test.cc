@@ -60,6 +60,22 @@ TEST(LastWords, Terminate) {
             "terminate called without an active exception");
 }
 
+TEST(LastWords, OfASpawnedProcessItsParentTells) {
+  const std::string said =
+      "Traceback (most recent call last):\n"
+      "  File \"t.py\", line 30, in <module>\n"
+      "torch.multiprocessing.spawn.ProcessRaisedException: \n"
+      "\n"
+      "-- Process 1 terminated with the following error:\n"
+      "Traceback (most recent call last):\n"
+      "  File \"t.py\", line 12, in train\n"
+      "ValueError: bad batch\n";
+  EXPECT_EQ(spawned_index(said), 1);
+  EXPECT_EQ(last_words(said)->text, "ValueError: bad batch");
+  EXPECT_EQ(spawned_index("\n-- Process 1 terminated with exit code 1"), std::nullopt);
+  EXPECT_EQ(spawned_index(""), std::nullopt);
+}
+
 TEST(LastWords, NothingOrHalfOfIt) {
   EXPECT_FALSE(last_words(""));
   EXPECT_FALSE(last_words("epoch 1\nepoch 2"));

@@ -43,8 +43,15 @@ no statement begins here
         barrier()  # barrier
 )";
 
+Lines lines_of(const std::vector<PythonLoop>& loops) {
+  Lines lines;
+  for (const PythonLoop& loop : loops)
+    lines.push_back(loop.line);
+  return lines;
+}
+
 Lines around(const std::string& name) {
-  return PythonSource(kTraining).loops_around(line_of(kTraining, name));
+  return lines_of(PythonSource(kTraining).loops_around(line_of(kTraining, name)));
 }
 
 TEST(PythonLoops, TheLoopsAroundALineOutermostFirst) {
@@ -70,15 +77,26 @@ TEST(PythonLoops, TheElseOfALoopIsBehindIt) { EXPECT_EQ(around("otherwise"), aro
 TEST(PythonLoops, AnAsyncLoopIsOne) {
   const PythonSource source(
       "async def f():\n  async  for x in y:\n    g(x)\n  async with z:\n    h()\n");
-  EXPECT_EQ(source.loops_around(3), Lines{2});
-  EXPECT_EQ(source.loops_around(5), Lines{});
+  EXPECT_EQ(lines_of(source.loops_around(3)), Lines{2});
+  EXPECT_EQ(lines_of(source.loops_around(5)), Lines{});
+}
+
+TEST(PythonLoops, TheVariableOfALoopIsTheFirstOfItsNames) {
+  const auto variable = [](const std::string& statement) {
+    return PythonSource(statement + "\n  f()\n").loops_around(2).at(0).variable;
+  };
+  EXPECT_EQ(variable("for epoch in range(3):"), "epoch");
+  EXPECT_EQ(variable("for i, (x, y) in enumerate(loader):"), "i");
+  EXPECT_EQ(variable("async for (i,x) in y:"), "i");
+  EXPECT_EQ(variable("while epoch < 3:"), "");
 }
 
 TEST(PythonLoops, WhatIsNoSourceHasNone) {
-  EXPECT_EQ(PythonSource("").loops_around(1), Lines{});
-  EXPECT_EQ(PythonSource("for x in y:\n  z()").loops_around(99), Lines{});
-  EXPECT_EQ(PythonSource("'never closed\nfor x in y: (\n  z()").loops_around(-1), Lines{});
-  EXPECT_EQ(PythonSource("for x in '\\").loops_around(1), Lines{1});
+  EXPECT_EQ(lines_of(PythonSource("").loops_around(1)), Lines{});
+  EXPECT_EQ(lines_of(PythonSource("for x in y:\n  z()").loops_around(99)), Lines{});
+  EXPECT_EQ(lines_of(PythonSource("'never closed\nfor x in y: (\n  z()").loops_around(-1)),
+            Lines{});
+  EXPECT_EQ(lines_of(PythonSource("for x in '\\").loops_around(1)), Lines{1});
 }
 
 }  // namespace
