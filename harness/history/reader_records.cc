@@ -55,11 +55,12 @@ void ProcessReader::read_chunk(const Window& window, std::uint64_t begin, std::u
   }
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::uint64_t record = begin + i;
-    const bool stable = i < chunk_.size() &&
-                        (final || (i < recheck_.size() && recheck_[i].commit == chunk_[i].commit));
+    const std::vector<Slot>& latest = final ? chunk_ : recheck_;
+    const bool stable =
+        i < std::min(chunk_.size(), latest.size()) && latest[i].commit == chunk_[i].commit;
     if (stable && take_slot(chunk_[i], record, final))
       continue;
-    const bool overtaken = !final && i < chunk_.size() && chunk_[i].commit > record + 1;
+    const bool overtaken = !final && i < latest.size() && latest[i].commit > record + 1;
     if (!overtaken)
       note_absent(record, 1);
   }

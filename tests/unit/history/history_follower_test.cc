@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <functional>
 #include <thread>
 
 #include "harness/history/follower.h"
@@ -54,6 +55,56 @@ TEST(HistoryFollower, SeesWhatIsNew) {
   EXPECT_EQ(follower.run().notes.size(), 1U);
   EXPECT_FALSE(follower.poll());
   EXPECT_THAT(follower.run().missing, ElementsAre());
+}
+
+/// Calls `between` after the first of the two reads that each piece of the ring takes.
+class OvertakenSource final : public ByteSource {
+ public:
+  OvertakenSource(std::unique_ptr<ByteSource> source, std::function<void()> between)
+      : source_(std::move(source)), between_(std::move(between)) {}
+  std::uint64_t size() override { return source_->size(); }
+  std::size_t read(std::uint64_t offset, std::span<std::byte> into) override {
+    const std::size_t got = source_->read(offset, into);
+    if (into.size() == kPiece * sizeof(Slot) && reads_++ % 2 == 0)
+      between_();
+    return got;
+  }
+  static constexpr std::size_t kPiece = 4096;
+
+ private:
+  std::unique_ptr<ByteSource> source_;
+  std::function<void()> between_;
+  std::size_t reads_{};
+};
+
+TEST(HistoryFollower, AReaderThatIsSlowCountsWhatItMissed) {
+  const TempDir place;
+  const auto writer = open_writer(place);
+  ASSERT_NE(writer, nullptr);
+  const GroupHandle dp = define(*writer, "dp");
+  std::uint64_t records = 0;
+  const auto write = [&](std::uint64_t count) {
+    for (std::uint64_t i = 0; i < count; ++i)
+      writer->returned_completed(writer->issue(dp, all_reduce(records++)));
+  };
+  write(3 * OvertakenSource::kPiece);  // More than the ring holds.
+  auto file = FileSource::open(writer->path());
+  ASSERT_TRUE(file);
+  int pieces = 0;
+  bool slow = true;
+  ProcessReader reader(
+      std::make_unique<OvertakenSource>(std::move(*file),
+                                        [&] {
+                                          pieces += slow ? 1 : 0;
+                                          write(slow ? OvertakenSource::kPiece : 0);
+                                        }),
+      "slow.lsh", 1000);
+  ASSERT_TRUE(reader.poll(false));
+  EXPECT_GE(pieces, 2);  // More is torn than the list of absent records holds.
+  slow = false;
+  ASSERT_TRUE(reader.poll(false));
+  EXPECT_EQ(reader.process().collectives.back().record, records - 1);
+  EXPECT_EQ(reader.process().dropped, records - reader.process().collectives.size());
 }
 
 TEST(HistoryFollower, ReadsARingThatIsBeingOverwritten) {
