@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""300 jobs of `lockstep run`, one process of each hit at a random instant: afterwards nothing of it may be left.
+"""300 jobs of `lockstep run`, one process of each hit at a random instant: afterwards nothing of it may be left. Then
+the programs that will not end, or leave something behind, ten times each, five of them while all cores are busy.
 
 Jobs 0 to 269 are trees without torch that do everything to get away, 270 to 299 train with torch; from 300 on all of
 lockstep is killed at once, and `lockstep clean` has to find what is left. Of the others the victim is a rank, a child,
@@ -21,11 +22,13 @@ import subprocess
 import sys
 import time
 
-STORM = pathlib.Path(__file__).resolve().parents[1] / "process" / "storm"
-sys.path.insert(0, str(STORM))
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+STORM = TESTS / "process" / "storm"
+sys.path[:0] = [str(STORM), str(TESTS / "programs")]
 
 import plans  # noqa: E402
 import processes  # noqa: E402
+import repeated  # noqa: E402
 import storm  # noqa: E402
 
 LIMIT_S = 240.0
@@ -66,12 +69,17 @@ def numbers(options: argparse.Namespace) -> list[int]:
     return list(range(plans.JOBS))
 
 
+def pieces() -> list[repeated.Piece]:
+    return [repeated.Piece(row, 2, number, loaded=number >= 5) for number in range(10) for row in repeated.table.HOME]
+
+
 def tell_totals(done: dict, todo: list[int]) -> bool:
     ran = {n: done[str(n)] for n in todo if str(n) in done}
     one, all_killed = ({n: r for n, r in ran.items() if (n >= plans.WITHOUT_TORCH + plans.WITH_TORCH) == last}
                        for last in (False, True))
     took = sorted(r["gone_s"] for r in one.values() if r["gone_s"])
     print(f"one victim: {len(one)} jobs, {sum(bool(r['struck']) for r in one.values())} hit before they were over, "
+          f"{sum(r.get('asked', False) for r in one.values())} asked to end, "
           f"{sum(bool(r['problems']) for r in one.values())} with problems; after the death of one of lockstep's the "
           f"job was gone within {took[-1] if took else 0} s, in {sum(t > storm.GONE_S for t in took)} of {len(took)} "
           f"after more than {storm.GONE_S} s")
@@ -116,7 +124,11 @@ def main() -> int:
                       f"{result['plan']}: {'; '.join(result['problems']) or 'nothing left'}", flush=True)
                 if result["problems"]:
                     print(json.dumps(result, indent=1), flush=True)
-    return 0 if tell_totals(done, todo) else 1
+    right = tell_totals(done, todo)
+    if keeps:
+        options.minutes -= (time.monotonic() - begun) / 60
+        right &= repeated.run(pieces(), build / "soak-exit-programs.json", options)
+    return 0 if right else 1
 
 
 if __name__ == "__main__":

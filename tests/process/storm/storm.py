@@ -107,14 +107,15 @@ class Storm:
         return next(iter(processes.children(self.main.pid)), 0) if self.plan.place == "pid1" else self.main.pid
 
     def look(self) -> dict[str, list[Seen]]:
-        """Who is who now. A rank is the oldest that was told its number; helpers of lockstep are nobody's victims."""
+        """Who is who now. A rank is the oldest that was told its number; what still runs lockstep's image (its helpers,
+        and what it has forked and not yet become somebody) is nobody's victim."""
         found: dict[str, list[Seen]] = {}
         guard = self.guard()
         supervisor = next((p for p in processes.children(guard) if Seen(p).name == "lockstep"), 0)
         told: dict[str, Seen] = {}
         for seen in sorted(map(Seen, processes.descendants(guard)), key=lambda one: one.id[::-1]):
             rank, job = seen.variable("RANK"), seen.variable("LOCKSTEP_JOB")
-            if seen.state in ("", "Z") or seen.pid == supervisor or (job and seen.name == "lockstep"):
+            if seen.state in ("", "Z") or seen.name == "lockstep":
                 continue
             if rank and rank not in told:
                 told[rank] = seen
@@ -275,6 +276,7 @@ class Storm:
 
     def run(self) -> dict:
         os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # Ignored in what a shell starts with `&`.
         processes.adopt_orphans()
         self.isolated = os.geteuid() == 0 and processes.isolate()
         self.start_bystander()
@@ -286,8 +288,11 @@ class Storm:
         if self.victim == "all" and self.struck:
             self.clean()
         self.after_stop()
-        if self.plan.torch and not self.wait_for_end(PATIENCE_S):
-            processes.send(Seen(self.guard()), signal.SIGINT)  # Others may wait half an hour for one that never joined.
+        # Others may wait half an hour for one that never joined; and what a launcher's rank has left before anybody
+        # looked cannot be told from a rank.
+        asked = (self.plan.torch or bool(self.plan.launcher)) and not self.wait_for_end(PATIENCE_S)
+        if asked:
+            processes.send(Seen(self.guard()), signal.SIGINT)
         if not self.wait_for_end(END_S):
             self.problems.append(f"it had not ended after {END_S:.0f} s")
         took = self.check_promise()
@@ -301,7 +306,7 @@ class Storm:
         return {"plan": str(self.plan), "problems": self.problems, "struck": [f"{self.victim}: {s}" for s in self.struck],
                 "gone_s": round(took, 2), "status": self.main.returncode, "isolated": self.isolated,
                 "wall_s": round(time.monotonic() - self.begun, 1), "unproven": getattr(self, "unproven", []),
-                "cleaned": getattr(self, "before_clean", 0),
+                "cleaned": getattr(self, "before_clean", 0), "asked": asked,
                 "kept": str(self.scratch) if self.problems else "", "said": said[-2000:] if self.problems else ""}
 
 
