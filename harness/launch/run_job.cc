@@ -300,8 +300,9 @@ bool RunJob::Impl::look_for_ranks() {
   }
   // Where there are many processes, looking at them costs processor time: not more than a fiftieth.
   const std::chrono::duration<double> cost(double(std::clock() - begun) / CLOCKS_PER_SEC);
-  next_look_ = Clock::now() + std::max<Clock::duration>(
-                                  kLookEvery, std::chrono::duration_cast<Clock::duration>(50 * cost));
+  next_look_ =
+      Clock::now() +
+      std::max<Clock::duration>(kLookEvery, std::chrono::duration_cast<Clock::duration>(50 * cost));
   options_.follower->set_world_size(world_size());
   const std::vector<Process>& seen = options_.follower->run().processes;
   const bool before_the_first_group = std::all_of(

@@ -4,13 +4,18 @@
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <thread>
 
 namespace lockstep::os {
 namespace {
 
 constexpr std::size_t kStackBytesMax = std::size_t{1} << 20;
+// Who polls runs now and then.
+constexpr int kLooksMax = 5;
+constexpr std::chrono::milliseconds kBetweenLooks{2};
 
 struct Mapping {
   std::uint64_t begin{}, end{};
@@ -60,8 +65,12 @@ std::optional<std::uint64_t> stack_pointer(std::int32_t pid, std::int32_t tid) {
 }  // namespace
 
 std::optional<std::vector<std::string>> modules_on_stack(std::int32_t pid, std::int32_t tid) {
-  const std::optional<std::uint64_t> top = stack_pointer(pid, tid);
   const std::vector<Mapping> mappings = read_mappings(pid);
+  std::optional<std::uint64_t> top = stack_pointer(pid, tid);
+  for (int again = 0; !top && again < kLooksMax; ++again) {
+    std::this_thread::sleep_for(kBetweenLooks);
+    top = stack_pointer(pid, tid);
+  }
   const Mapping* stack = top ? mapping_of(mappings, *top) : nullptr;
   if (stack == nullptr || stack->end - *top > kStackBytesMax)
     return std::nullopt;

@@ -10,7 +10,8 @@
 
 namespace lockstep::os {
 
-/// Paths, each once, innermost first. None if the thread runs, is gone, or may not be looked at.
+/// Paths, each once, innermost first. None if the thread runs whenever it is looked at, is gone, or
+/// may not be looked at.
 std::optional<std::vector<std::string>> modules_on_stack(std::int32_t pid, std::int32_t tid);
 
 }  // namespace lockstep::os

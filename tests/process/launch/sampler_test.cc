@@ -17,6 +17,7 @@
 #include "harness/os/job.h"
 #include "harness/os/poll_until.h"
 #include "harness/os/proc.h"
+#include "harness/os/stack_modules.h"
 #include "harness/os/stack_sampler.h"
 #include "harness/os/thread_snapshot.h"
 
@@ -92,6 +93,27 @@ std::size_t position_of(const std::vector<NativeFrame>& frames, const std::strin
     return frame.function.find(name) != std::string::npos;
   });
   return static_cast<std::size_t>(at - frames.begin());
+}
+
+// A thread that polls is asleep at every other look only.
+TEST(StackModules, WhoPollsIsFoundAsleep) {
+  constexpr auto kWorks = std::chrono::milliseconds(4);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    for (;;) {
+      for (const auto until = Clock::now() + kWorks; Clock::now() < until;)
+        continue;
+      std::this_thread::sleep_for(kWorks);
+    }
+  }
+  int found = 0;
+  for (int i = 0; i < 40; ++i) {
+    found += modules_on_stack(child, child) ? 1 : 0;
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  }
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_GE(found, 32);  // Nearly all; of single looks one half.
 }
 
 TEST(StackSampler, FindsTheFramesOfAWait) {
