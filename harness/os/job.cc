@@ -10,6 +10,7 @@
 #include <cstring>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "harness/os/exit_report.h"
 #include "harness/os/pidfd.h"
@@ -153,33 +154,60 @@ class Ending {
     Round round;
     for (auto& [id, process] : found_)
       process.gone = true;
+    stop_children();
     for (const ProcessStat& member : members_of(family_)) {
       round.empty = false;
-      EndedProcess& process =
-          found_.try_emplace(member.id, EndedProcess{member.id, member.name, member.state, true})
-              .first->second;
-      process.gone = member.zombie();
-      if (member.zombie()) {
-        // A zombie of somebody else's becomes ours to reap once that somebody is gone, which it
-        // will be.
-        if (member.parent == ::getpid())
-          reap(member);
-        continue;
-      }
-      if (handles_.contains(member.id))
-        continue;
-      std::optional<ProcessHandle> handle = ProcessHandle::open(member.id);
-      if (!handle)
-        continue;
+      find(member).gone = member.zombie();
+      if (!member.zombie())
+        stop(member);
+      else if (member.parent == ::getpid())
+        // One of somebody else's becomes ours to reap once that somebody is gone, which it will be.
+        reap(member);
+    }
+    const std::vector<ProcessStat> stopped = std::exchange(stopped_, {});
+    round.something_new = !stopped.empty();
+    for (const ProcessStat& process : stopped) {
       if (hooks_.before_kill)
-        hooks_.before_kill(member);
-      handle->signal(SIGSTOP);
-      handles_.emplace(member.id, std::move(*handle));
-      round.something_new = true;
+        hooks_.before_kill(process);
     }
     return round;
   }
 
+  // Who forks and exits again and again is a child of ours from the exit of its parent on, and is
+  // stopped here before it forks: a look at all processes may take longer than it lives.
+  void stop_children() {
+    if (family_.ancestor != ::getpid())
+      return;
+    const std::vector<std::int32_t> children = children_of_this_process();
+    for (auto pid = children.rbegin(); pid != children.rend(); ++pid) {
+      const std::optional<ProcessStat> child = read_process(*pid);
+      if (child && !child->zombie() && child->parent == ::getpid() && !is_spared(child->id)) {
+        find(*child);
+        stop(*child);
+      }
+    }
+  }
+
+  [[nodiscard]] bool is_spared(const ProcessId& id) const {
+    return std::find(family_.spared.begin(), family_.spared.end(), id) != family_.spared.end();
+  }
+
+  EndedProcess& find(const ProcessStat& process) {
+    return found_
+        .try_emplace(process.id, EndedProcess{process.id, process.name, process.state, true})
+        .first->second;
+  }
+
+  void stop(const ProcessStat& process) {
+    if (handles_.contains(process.id))
+      return;
+    std::optional<ProcessHandle> handle = ProcessHandle::open(process.id);
+    if (!handle)
+      return;
+    handle->signal(SIGSTOP);
+    handles_.emplace(process.id, std::move(*handle));
+    stopped_.push_back(process);
+  }
   void reap(const ProcessStat& zombie) const {
     if (hooks_.reap)
       hooks_.reap(zombie);
@@ -191,6 +219,7 @@ class Ending {
   const EndHooks& hooks_;
   std::map<ProcessId, EndedProcess> found_{};
   std::map<ProcessId, ProcessHandle> handles_{};
+  std::vector<ProcessStat> stopped_{};  // In this look.
 };
 
 }  // namespace

@@ -74,7 +74,7 @@ struct EndedProcess {
 };
 
 struct EndHooks {
-  /// Hears of each living member once, before its first signal.
+  /// Hears of each living member once, when it was stopped and before it is killed.
   std::function<void(const ProcessStat&)> before_kill{};
   /// Must reap this zombie, a child of this process. None: its status is dropped.
   std::function<void(const ProcessStat&)> reap{};

@@ -11,6 +11,7 @@
 #include <charconv>
 #include <filesystem>
 #include <map>
+#include <sstream>
 
 #include "harness/base/check.h"
 #include "harness/base/unique_fd.h"
@@ -126,6 +127,16 @@ std::vector<ProcessStat> read_processes() {
       processes.push_back(std::move(*stat));
   }
   return processes;
+}
+
+std::vector<std::int32_t> children_of_this_process() {
+  std::vector<std::int32_t> children;
+  for (const std::int32_t tid : numbered_entries("/proc/self/task")) {
+    std::istringstream file(read_proc_file(fmt::format("/proc/self/task/{}/children", tid)));
+    for (std::int32_t pid = 0; file >> pid;)
+      children.push_back(pid);
+  }
+  return children;
 }
 
 std::vector<ProcessStat> descendants_of(std::int32_t ancestor,

@@ -45,6 +45,10 @@ std::optional<ProcessStat> read_process(std::int32_t pid);
 /// Every process of this pid namespace, by ascending pid.
 std::vector<ProcessStat> read_processes();
 
+/// Zombies included, the latest last; from one file per thread, so much faster than
+/// read_processes(). Empty where the kernel does not keep such files.
+std::vector<std::int32_t> children_of_this_process();
+
 /// Of `processes`, the descendants of `ancestor` (not itself).
 std::vector<ProcessStat> descendants_of(std::int32_t ancestor,
                                         const std::vector<ProcessStat>& processes);
