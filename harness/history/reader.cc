@@ -160,6 +160,7 @@ ProcessReader::Window ProcessReader::window_of(const FileHeader& header) const {
 
 void ProcessReader::damage(const std::string& what) {
   process_.damaged = true;
+  process_.closed = false;  // Also where it was, before something took away what was there.
   if (missing_.size() < 32)
     missing_.push_back(fmt::format("{}: {}", process_.file, what));
 }

@@ -107,6 +107,23 @@ TEST(HistoryFollower, AReaderThatIsSlowCountsWhatItMissed) {
   EXPECT_EQ(reader.process().dropped, records - reader.process().collectives.size());
 }
 
+TEST(HistoryFollower, WhatWasClosedAndIsTakenAwayIsDamaged) {
+  const TempDir place;
+  const auto writer = open_writer(place);
+  ASSERT_NE(writer, nullptr);
+  writer->returned_completed(writer->issue(define(*writer, "dp"), all_reduce(1)));
+  writer->close();
+  auto file = FileSource::open(writer->path());
+  ASSERT_TRUE(file);
+  ProcessReader reader(std::move(*file), "gone.lsh");
+  ASSERT_TRUE(reader.poll(false));
+  EXPECT_TRUE(reader.process().closed);
+  std::filesystem::resize_file(writer->path(), 0);
+  ASSERT_TRUE(reader.poll(true));
+  EXPECT_TRUE(reader.process().damaged);
+  EXPECT_FALSE(reader.process().closed);
+}
+
 TEST(HistoryFollower, ReadsARingThatIsBeingOverwritten) {
   const TempDir place;
   const auto writer = open_writer(place);
