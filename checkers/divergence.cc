@@ -108,15 +108,24 @@ class Divergence {
     }
   }
 
+  /// Of those that made the same call: what came after it is what explains it, and some may be
+  /// stuck in it.
+  [[nodiscard]] static const Member& furthest(const std::vector<At>& members) {
+    const auto end = [](const At& at) { return at.member->first_seq + at.member->slots.size(); };
+    return *std::max_element(members.begin(), members.end(), [&](const At& a, const At& b) {
+              return end(a) < end(b);
+            })->member;
+  }
+
   [[nodiscard]] std::vector<std::string> mismatch_codes() const {
     return differences(*reference().call, *suspect().call);
   }
 
   void explain_by_alignment(Finding& finding) {
     const TokenWindow suspect_window =
-        window_around(run_, *suspect().member, seq_, kBefore, kAfter);
+        window_around(run_, furthest(classes_[suspect_class_]), seq_, kBefore, kAfter);
     const TokenWindow reference_window =
-        window_around(run_, *reference().member, seq_, kBefore, kAfter);
+        window_around(run_, furthest(classes_[reference_class_]), seq_, kBefore, kAfter);
     const Explanation why = explain(suspect_window, reference_window);
     if (why.code == "LS206" || (!why.code.empty() && !blame_.culprits.empty())) {
       finding.code = why.code;

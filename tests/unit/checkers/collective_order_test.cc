@@ -233,6 +233,19 @@ TEST(CollectiveOrder, ABucketLeftOut) {
   EXPECT_EQ(finding.seq, 7U);
 }
 
+// Gloo holds one in the call itself: what the other did afterwards explains it.
+TEST(CollectiveOrder, ABucketLeftOutWhereOnePeerIsStuckAtOnce) {
+  const Call first = broadcast("dp", 5);
+  const Call loss = all_reduce("dp", 1).pending();
+  const Finding finding = only_finding(make_run({
+      {first, kB0, kB1.pending()},
+      {first, kB0, kB2.at("ddp.cc", 8).pending(), loss},
+      {first, kB0, kB1.pending(), kB2.pending(), loss},
+  }));
+  EXPECT_EQ(finding.code, "LS208");
+  EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
+}
+
 // Nothing follows, so nothing is proven by what follows; within a request there is no other way to
 // get there.
 TEST(CollectiveOrder, ACallLeftOutThatStopsEverybody) {
