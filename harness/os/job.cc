@@ -208,6 +208,7 @@ class Ending {
     handles_.emplace(process.id, std::move(*handle));
     stopped_.push_back(process);
   }
+
   void reap(const ProcessStat& zombie) const {
     if (hooks_.reap)
       hooks_.reap(zombie);
