@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "checkers/agreement.h"
 #include "harness/history/format.h"
@@ -190,6 +191,29 @@ StuckWait Situation::owing(const ProcessState& waiter, const Collective& call) c
   return wait;
 }
 
+// Who is idle is asked on when all have answered that were asked together. While the reference
+// computes, nobody else is waited for; nor is a rank that was told that its batches are over, as
+// long as others have some.
+bool Situation::may_be_asked(const RankSet& stuck) const {
+  constexpr std::string_view kTold = "exhausted";
+  RankSet told;
+  for (const Request& request : run_.requests) {
+    if (request.at_ns <= cutoff_ns_ && request.rank && request.message == kTold)
+      told.insert(*request.rank);
+  }
+  const bool all_are_told = told == RankSet::all(run_.plan.world_size);
+  bool may = true;
+  for (const Request& request : run_.requests) {
+    if (request.at_ns > cutoff_ns_ || (request.answered_ns && *request.answered_ns <= cutoff_ns_))
+      continue;
+    if (request.role != Role::kRank)
+      return true;
+    if (request.rank && stuck.contains(*request.rank))
+      may = may && request.message == kTold && !all_are_told;
+  }
+  return may;
+}
+
 bool Situation::can_go_on(const ProcessState& state, const RankSet& stuck) const {
   const auto lost = [&](const RankSet& ranks, bool all) {
     const auto is_lost = [&](Rank rank) { return stuck.contains(rank) || gone_.contains(rank); };
@@ -198,10 +222,7 @@ bool Situation::can_go_on(const ProcessState& state, const RankSet& stuck) const
   };
   for (const Wait& wait : state.waits) {
     if (wait.next_request) {
-      const bool for_ever = std::any_of(stuck.begin(), stuck.end(), [&](Rank rank) {
-        return has_open_request(run_, rank, cutoff_ns_);
-      });
-      if (!for_ever)
+      if (may_be_asked(stuck))
         return true;
       continue;
     }

@@ -48,6 +48,7 @@ class Situation {
   void owing_message(const GroupView& group, const Member& me, const Collective& call,
                      StuckWait& wait) const;
   [[nodiscard]] bool is_broken(Rank rank, const Collective& call) const;
+  [[nodiscard]] bool may_be_asked(const RankSet& stuck) const;
   [[nodiscard]] bool can_go_on(const ProcessState& state, const RankSet& stuck) const;
 
   const Run& run_;

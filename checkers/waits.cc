@@ -250,13 +250,6 @@ std::optional<SiteRef> whereabouts(const ProcessState& state, std::uint64_t cuto
   return std::nullopt;
 }
 
-bool has_open_request(const Run& run, Rank rank, std::uint64_t cutoff_ns) {
-  return std::any_of(run.requests.begin(), run.requests.end(), [&](const Request& request) {
-    return request.role == Role::kRank && request.rank == rank && request.at_ns <= cutoff_ns &&
-           (!request.answered_ns || *request.answered_ns > cutoff_ns);
-  });
-}
-
 bool in_collective_wait(const StackSample& stack) {
   bool waits = false;
   bool sleeps = false;

@@ -39,9 +39,6 @@ ProcessState state_of(const Run& run, const Process& process, std::uint64_t cuto
 std::optional<SiteRef> whereabouts(const ProcessState& state, std::uint64_t cutoff_ns,
                                    const std::string& role);
 
-/// Requests to this rank that have no answer yet.
-bool has_open_request(const Run& run, Rank rank, std::uint64_t cutoff_ns);
-
 /// A thread of a library that runs Python and never issues a collective.
 bool is_known_helper(const StackSample& stack);
 

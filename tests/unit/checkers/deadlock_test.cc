@@ -65,6 +65,24 @@ TEST(Deadlock, AnIdleHostThatLeftOutACallIsAbsentForEver) {
   EXPECT_EQ(finding.sites[0].role, "culprit");
 }
 
+// Lockstep waits for the reference, or for nobody that was only told that its batches are over.
+TEST(Deadlock, AnIdleHostMayBeAskedOn) {
+  lockstep::Run run = skipped_by_an_idle_host();
+  hang(run, false);
+  run.requests.push_back({.at_ns = kStart, .role = Role::kReference, .message = "reference"});
+  EXPECT_FALSE(certain_deadlock(run).has_value());
+  run.requests.back().answered_ns = stall_ns(run) - 10 * kMs;
+  EXPECT_TRUE(certain_deadlock(run).has_value());
+  for (Request& request : run.requests) {
+    if (!request.answered_ns)
+      request.message = "exhausted";
+  }
+  EXPECT_FALSE(certain_deadlock(run).has_value());
+  for (Request& request : run.requests)
+    request.message = "exhausted";
+  EXPECT_TRUE(certain_deadlock(run).has_value());
+}
+
 TEST(Deadlock, OnTwoRanksTheAbsentOneIsAFactAndNotACulprit) {
   lockstep::Run run =
       make_run({{all_reduce("dp", 8), all_reduce("dp", 8).pending()}, {all_reduce("dp", 8)}});
