@@ -159,7 +159,7 @@ TokenWindow window_around(const Run& run, const Member& member, std::uint64_t se
   std::sort(requests.begin(), requests.end());
   TokenWindow window;
   const std::uint64_t begin = std::max(member.first_seq, seq > before ? seq - before : 0);
-  const std::uint64_t end = std::min(member.first_seq + member.slots.size(), seq + after + 1);
+  const std::uint64_t end = std::min(member.end_seq(), seq + after + 1);
   auto next = requests.begin();
   bool found = false;
   for (std::uint64_t s = begin; s < end; ++s) {

@@ -29,8 +29,7 @@ bool known_before(const GroupView& group, std::uint64_t seq) {
   std::optional<std::uint64_t>
       unknown;  // The last place before `seq` where a member's call is not there.
   for (const Member& member : group.members) {
-    for (std::uint64_t s = std::min(seq, member.first_seq + member.slots.size());
-         s-- > member.first_seq;) {
+    for (std::uint64_t s = std::min(seq, member.end_seq()); s-- > member.first_seq;) {
       if (member.at(s) == nullptr) {
         unknown = std::max(unknown.value_or(s), s);
         break;

@@ -142,7 +142,7 @@ GroupResult compare(const Run& run, const GroupView& group) {
   std::uint64_t end = 0;
   for (const Member& member : group.members) {
     begin = std::min(begin, member.first_seq);
-    end = std::max(end, member.first_seq + member.slots.size());
+    end = std::max(end, member.end_seq());
   }
   bool had_agreed =
       false;  // All ranks once ran one line at the same place, and another at another.

@@ -111,9 +111,8 @@ class Divergence {
   /// Of those that made the same call: what came after it is what explains it, and some may be
   /// stuck in it.
   [[nodiscard]] static const Member& furthest(const std::vector<At>& members) {
-    const auto end = [](const At& at) { return at.member->first_seq + at.member->slots.size(); };
-    return *std::max_element(members.begin(), members.end(), [&](const At& a, const At& b) {
-              return end(a) < end(b);
+    return *std::max_element(members.begin(), members.end(), [](const At& a, const At& b) {
+              return a.member->end_seq() < b.member->end_seq();
             })->member;
   }
 

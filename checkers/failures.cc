@@ -69,6 +69,27 @@ bool may_be_the_launchers(const Run& run, const ProcessEnd& end) {
          });
 }
 
+/// Where a process that aborted was: lockstep looks at it before it is gone. Of an exception that
+/// nobody caught, the line that threw it; none where it had left that line already.
+std::optional<SiteRef> aborted_at(const Run& run, const ProcessEnd& end) {
+  const auto is = [](std::string_view name) {
+    return [name](const Frame& frame) { return frame.function == name; };
+  };
+  for (const StackSample& stack : run.stacks) {
+    const auto first = stack.frames.begin(), last = stack.frames.end();
+    auto caller = std::find_if(first, last, is("abort"));
+    if (end.signal != SIGABRT || stack.pid != end.pid || caller == last)
+      continue;
+    const bool terminated = std::any_of(caller, last, [](const Frame& frame) {
+      return frame.function.rfind("std::terminate", 0) == 0;
+    });
+    if (terminated && (caller = std::find_if(caller, last, is("__cxa_throw"))) == last)
+      return std::nullopt;
+    return site_of(*end.rank, {caller, last}, "raised");
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 bool speaks_of_the_store(std::string_view text) {
@@ -140,11 +161,14 @@ std::vector<Failure> failures_of(const Run& run) {
       add({*end.rank, end.at_ns, words, words, false, true, std::nullopt});
       continue;
     }
+    const std::optional<SiteRef> aborted = aborted_at(run, end);
     for (const Raised& raised : run.raised) {  // What it printed, and caught, says nothing.
-      if (raised.rank == end.rank && raised.pid == end.pid && raised.text != kTerminated)
+      if (raised.rank == end.rank && raised.pid == end.pid && raised.text != kTerminated) {
+        const auto site = site_of(*raised.rank, raised.raised_at.frames, "raised");
         add({*raised.rank, raised.at_ns, fmt::format("raised: {}", first_line(raised.text)),
-             raised.text, speaks_of_a_peer(raised.text), false,
-             site_of(*raised.rank, raised.raised_at.frames, "raised"), raised.found_out});
+             raised.text, speaks_of_a_peer(raised.text), false, site ? site : aborted,
+             raised.found_out});
+      }
     }
     const bool signalled = end.signal.has_value();
     const bool hit = signalled && *end.signal != SIGABRT && *end.signal != SIGPIPE;
@@ -156,7 +180,7 @@ std::vector<Failure> failures_of(const Run& run) {
         "",
         (!hit && had_failed_collective(run, *end.rank)) || may_be_the_launchers(run, end),
         signalled && *end.signal == SIGABRT,
-        std::nullopt};
+        aborted};
     add(std::move(failure));
   }
   // Whoever failed for a reason of its own comes before whoever may only have noticed; then by

@@ -56,11 +56,9 @@ void add_records(std::vector<Member>& of_group, const Process& process, std::uin
     Member& member = of_group[group];
     const std::uint64_t total = process.groups[group].issued;
     // A late record that is missing counts as early: more issued is the careful side.
-    member.issued =
-        std::max(total - std::min(total, late[group]), member.first_seq + member.slots.size());
+    member.issued = std::max(total - std::min(total, late[group]), member.end_seq());
     member.overwritten = member.first_seq > 0 && !member.slots.empty();
-    const bool to_the_end =
-        member.slots.empty() || member.first_seq + member.slots.size() == member.issued;
+    const bool to_the_end = member.slots.empty() || member.end_seq() == member.issued;
     const bool hole =
         std::find(member.slots.begin(), member.slots.end(), nullptr) != member.slots.end();
     if (!to_the_end || (process.dropped == 0 && (hole || member.overwritten ||

@@ -28,8 +28,10 @@ struct Member {
   std::vector<const Collective*> slots{};  ///< Consecutive; null where a record is missing.
 
   [[nodiscard]] const Collective* at(std::uint64_t seq) const {
-    return seq < first_seq || seq - first_seq >= slots.size() ? nullptr : slots[seq - first_seq];
+    return seq < first_seq || seq >= end_seq() ? nullptr : slots[seq - first_seq];
   }
+  /// One behind the last slot.
+  [[nodiscard]] std::uint64_t end_seq() const { return first_seq + slots.size(); }
   std::shared_ptr<const std::vector<std::uint64_t>> site_keys{};  ///< By index of Process::sites.
 
   /// Where a call came from, comparable across ranks; 0 = not recorded.

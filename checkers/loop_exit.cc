@@ -30,7 +30,7 @@ std::optional<std::uint64_t> first_difference(const GroupView& group) {
   std::uint64_t end = 0;
   for (const Member& member : group.members) {
     begin = std::max(begin, member.first_seq);
-    end = std::max(end, member.first_seq + member.slots.size());
+    end = std::max(end, member.end_seq());
   }
   for (std::uint64_t seq = begin; seq < end; ++seq) {
     const Collective* first = group.members.front().at(seq);

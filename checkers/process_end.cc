@@ -106,6 +106,16 @@ std::string help_with_arguments(const Plan& plan) {
                       : "see what the program printed about its arguments";
 }
 
+/// "after all_reduce #3 at train.py:20"
+std::string after_last_call(const Run& run, Rank rank) {
+  const Process* process = current_process(run, rank);
+  if (process == nullptr || process->collectives.empty())
+    return "before it issued anything";
+  const Collective& call = process->collectives.back();
+  return fmt::format("after {} #{}{}", history::name_of(call.op), call.seq,
+                     at_site(site_of(*process, call, "last")));
+}
+
 Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
   const Failure& first = failures.front();
   Finding finding;
@@ -165,6 +175,10 @@ Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
   if (first.after_a_peer)
     finding.evidence.emplace_back(
         "it says that another rank was gone or silent; none was seen to end before");
+  const Process* process = current_process(run, first.rank);
+  if (finding.sites.empty() && process != nullptr && !process->collectives.empty())
+    finding.evidence.push_back(
+        fmt::format("rank {} failed {}", first.rank.value, after_last_call(run, first.rank)));
   return finding;
 }
 
@@ -181,17 +195,15 @@ Finding left(const Run& run, const std::vector<const ProcessEnd*>& leavers,
   finding.affected = ranks_of(run).minus(finding.culprits);
   finding.consequences = failures.size() + leavers.size() - 1;
   const Process* process = current_process(run, rank);
-  std::string last = "before it issued anything";
   if (process != nullptr && !process->collectives.empty()) {
-    const Collective& call = process->collectives.back();
-    const auto site = site_of(*process, call, finding.culprits.empty() ? "peer" : "culprit");
-    if (site)
+    if (const auto site = site_of(*process, process->collectives.back(),
+                                  finding.culprits.empty() ? "peer" : "culprit"))
       finding.sites.push_back(*site);
-    last = fmt::format("after {} #{}{}", history::name_of(call.op), call.seq, at_site(site));
   }
   finding.headline =
       fmt::format("rank {} exited with status 0 while others still need it", rank.value);
-  finding.evidence.push_back(fmt::format("rank {} left {}", rank.value, last));
+  finding.evidence.push_back(
+      fmt::format("rank {} left {}", rank.value, after_last_call(run, rank)));
   if (took_the_store(*leavers.front(), failures)) {
     finding.evidence.push_back(fmt::format("with it went the store; {} {}{}",
                                            words({failures.front().rank}), failures.front().what,

@@ -53,9 +53,9 @@ void ProcessReader::read_chunk(const Window& window, std::uint64_t begin, std::u
     recheck_.resize(chunk_.size());
     recheck_.resize(source_->read(at, std::as_writable_bytes(std::span(recheck_))) / sizeof(Slot));
   }
+  const std::vector<Slot>& latest = final ? chunk_ : recheck_;
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::uint64_t record = begin + i;
-    const std::vector<Slot>& latest = final ? chunk_ : recheck_;
     const bool stable =
         i < std::min(chunk_.size(), latest.size()) && latest[i].commit == chunk_[i].commit;
     if (stable && take_slot(chunk_[i], record, final))

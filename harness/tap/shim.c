@@ -17,6 +17,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <link.h>
+#include <linux/futex.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,6 +45,7 @@ static RegisterGroup real_register_group;
 /* The tap's; null while it is not in. */
 static void (*tell_group_created)(void* group);
 static size_t (*python_stack)(char* to, size_t size);
+static size_t (*exception)(char* to, size_t size);
 static int settled; /* The tap is in, or never will be. */
 
 /* Constructors of a library that is being loaded may load others: LibTorch is ready only when the
@@ -134,7 +136,7 @@ __attribute__((constructor)) static void find_real_functions(void) {
   real_unsetenv = (Unset)dlsym(RTLD_NEXT, "unsetenv");
 }
 
-/* Of Python all comes through here; of C++ nothing does that std::terminate says. */
+/* Of Python all comes through here; what std::terminate says does not, see abort(). */
 EXPORTED ssize_t write(int file, const void* data, size_t size) {
   if (real_write == NULL)
     find_real_functions();
@@ -145,10 +147,12 @@ EXPORTED ssize_t write(int file, const void* data, size_t size) {
 }
 
 /* <pid>.aborts is there while a process waits to be looked at; lockstep removes it. A rank that
- * aborts in a collective takes the others with it: a moment later nobody is where they parted. */
+ * aborts in a collective takes the others with it: a moment later nobody is where they parted. It
+ * waits in a futex, where its stack may be read. */
 static void let_lockstep_look(void) {
   enum { SLICES = 200 };
   static int asked;
+  static const uint32_t never = 0;
   const struct timespec slice = {0, 10 * 1000 * 1000};
   char path[PATH_MAX + 32];
   if (history_directory[0] == 0 || __atomic_exchange_n(&asked, 1, __ATOMIC_RELAXED))
@@ -159,13 +163,19 @@ static void let_lockstep_look(void) {
     return;
   close(file);
   for (int i = 0; i < SLICES && access(path, F_OK) == 0; ++i)
-    nanosleep(&slice, NULL);
+    syscall(SYS_futex, &never, FUTEX_WAIT_PRIVATE, 0, &slice, NULL, 0);
   unlink(path);
 }
 
 EXPORTED void abort(void) {
   if (real_abort == NULL)
     find_real_functions();
+  if (keeps_words && exception != NULL) {
+    char text[2048];
+    const size_t size = exception(text, sizeof text);
+    if (size > 0)
+      keep_last_words(text, size);
+  }
   let_lockstep_look();
   real_abort();
 }
@@ -196,6 +206,7 @@ static void enter_if_torch_is_there(void) {
         keeps_words = getenv("LOCKSTEP_LAST_WORDS") != NULL;
         tell_group_created = (void (*)(void*))dlsym(loaded, "lockstep_tap_group_created");
         python_stack = (size_t(*)(char*, size_t))dlsym(loaded, "lockstep_tap_python_stack");
+        exception = (size_t(*)(char*, size_t))dlsym(loaded, "lockstep_tap_exception");
       }
     }
   }

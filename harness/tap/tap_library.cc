@@ -1,8 +1,13 @@
 // The tap as a shared library, compiled for the LibTorch of the user's program as one piece, where
 // nothing of ours but harness/tap, harness/python and the history writer is there. The shim
 // (shim.c) loads it.
+#include <cxxabi.h>
+
 #include <climits>
+#include <cstdio>
 #include <cstdlib>
+#include <exception>
+#include <memory>
 
 #include "harness/tap/groups.cc"
 #include "harness/tap/operation.cc"
@@ -29,6 +34,20 @@ __attribute__((constructor)) void enter() {
 
 __attribute__((destructor)) void leave() { stop(); }
 
+// As std::terminate prints it.
+std::size_t print_exception(char* to, std::size_t size, const char* what) {
+  int status = 0;
+  const std::type_info* const type = abi::__cxa_current_exception_type();
+  const std::unique_ptr<char, void (*)(void*)> name(
+      type == nullptr ? nullptr : abi::__cxa_demangle(type->name(), nullptr, nullptr, &status),
+      std::free);
+  const int length =
+      std::snprintf(to, size, "terminate called after throwing an instance of '%s'\n%s%s\n",
+                    name == nullptr ? "unknown" : name.get(),
+                    what == nullptr ? "" : "  what():  ", what == nullptr ? "" : what);
+  return length < 0 ? 0 : std::min(static_cast<std::size_t>(length), size - 1);
+}
+
 }  // namespace
 }  // namespace lockstep::tap
 
@@ -41,4 +60,17 @@ extern "C" __attribute__((visibility("default"))) void lockstep_tap_group_create
     c10d::ProcessGroup* group) {
   if (group != nullptr)
     lockstep::tap::group_created(*group);
+}
+/// The exception that ends the process: what std::terminate prints does not pass the shim.
+extern "C" __attribute__((visibility("default"))) std::size_t lockstep_tap_exception(
+    char* to, std::size_t size) {
+  if (std::current_exception() == nullptr)
+    return 0;
+  try {
+    throw;
+  } catch (const std::exception& exception) {
+    return lockstep::tap::print_exception(to, size, exception.what());
+  } catch (...) {
+    return lockstep::tap::print_exception(to, size, nullptr);
+  }
 }

@@ -48,11 +48,11 @@ def command(row: table.Row, world: int, run: pathlib.Path) -> list[str]:
 
 
 def program(row: table.Row) -> tuple:
-    arguments = row.arguments.format(build=BUILD).split()
-    if row.program.endswith(".cc"):
-        return (str(BUILD / "programs" / row.program.removesuffix(".cc")), *arguments)
     python = os.environ.get("LOCKSTEP_PYTHON", str(SOURCE / ".venv" / "bin" / "python"))
-    return (python, *row.launcher, str(table.PROGRAMS / row.program), *arguments)
+    path, launcher = str(table.PROGRAMS / row.program), (python, *row.launcher)
+    if row.program.endswith(".cc"):
+        path, launcher = str(BUILD / "programs" / row.program.removesuffix(".cc")), launcher if row.launcher else ()
+    return (*launcher, path, *row.arguments.format(build=BUILD).split())
 
 
 def run(row: table.Row, world: int, keep: pathlib.Path | None = None) -> Judged:

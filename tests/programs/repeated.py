@@ -38,8 +38,16 @@ def load(cores: int):
             process.wait()
 
 
-def run(pieces: list[Piece], state: pathlib.Path, options: argparse.Namespace) -> bool:
-    """Those of them that are not done, until options.minutes have passed. True: all that was done is right."""
+def options(description: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--minutes", type=float, default=60, help="stop after the piece in which this is reached")
+    parser.add_argument("--again", action="store_true", help="forget what is done")
+    parser.add_argument("--only", default="", help="only pieces whose name contains this: w3, loader.py, draw, ...")
+    return parser.parse_args()
+
+
+def resume(pieces: list, state: pathlib.Path, options: argparse.Namespace, work, words=str) -> list[dict]:
+    """What work(piece) made of those that are done; does the others until options.minutes have passed."""
     done = {} if options.again or not state.exists() else json.loads(state.read_text())
     begun = time.monotonic()
     for piece in pieces:
@@ -48,13 +56,25 @@ def run(pieces: list[Piece], state: pathlib.Path, options: argparse.Namespace) -
         if time.monotonic() - begun > options.minutes * 60:
             break
         with load(os.cpu_count() if piece.loaded else 0):
-            result = judged.run(piece.row, piece.world, state.with_suffix("") / piece.name.replace(" ", "_").replace("/", "_"))
-        done[piece.name] = {"false_alarm": result.false_alarm, "wrong_culprit": result.wrong_culprit, "other": result.other}
+            done[piece.name] = work(piece)
         state.write_text(json.dumps(done))
-        print(f"{sum(p.name in done for p in pieces)} of {len(pieces)} done  {piece.name}: "
-              f"{result.problems() or 'as it should be'}", flush=True)
-    counted = [done[p.name] for p in pieces if p.name in done]
-    totals = {key: sum(bool(one[key]) for one in counted) for key in ("false_alarm", "wrong_culprit", "other")}
+        print(f"{sum(p.name in done for p in pieces)} of {len(pieces)} done  {piece.name}: {words(done[piece.name])}",
+              flush=True)
+    return [done[p.name] for p in pieces if p.name in done]
+
+
+def run(pieces: list[Piece], state: pathlib.Path, options: argparse.Namespace) -> bool:
+    """Those of them that are not done, until options.minutes have passed. True: all that was done is right."""
+    kinds = ("false_alarm", "wrong_culprit", "other")
+
+    def judge(piece: Piece) -> dict:
+        keep = state.with_suffix("") / piece.name.replace(" ", "_").replace("/", "_")
+        result = judged.run(piece.row, piece.world, keep)
+        return {kind: getattr(result, kind) for kind in kinds}
+
+    counted = resume(pieces, state, options, judge,
+                     lambda result: "; ".join(filter(None, result.values())) or "as it should be")
+    totals = {kind: sum(bool(one[kind]) for one in counted) for kind in kinds}
     print(f"{len(counted)} of {len(pieces)} runs: false alarms {totals['false_alarm']}, "
           f"wrong culprits {totals['wrong_culprit']}; otherwise not as in the table {totals['other']}")
     return not any(totals.values())

@@ -6,7 +6,6 @@ call goes on where the last one stopped. Prints `N of M done` after each run, an
 alarms on healthy programs, and ranks named that the table does not name.
 """
 
-import argparse
 import os
 import pathlib
 import sys
@@ -27,11 +26,7 @@ def pieces():
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=60, help="stop after the run in which this is reached")
-    parser.add_argument("--again", action="store_true", help="forget what is done")
-    parser.add_argument("--only", default="", help="only runs whose name contains this: w3, loader.py, ...")
-    options = parser.parse_args()
+    options = repeated.options(__doc__)
     build = pathlib.Path(os.environ.get("LOCKSTEP_BUILD_DIR", "build"))
     todo = [piece for piece in pieces() if options.only in piece.name]
     return 0 if repeated.run(todo, build / "soak-run.json", options) else 1

@@ -7,18 +7,17 @@ on where the last one stopped. Prints `N of M done` after each piece. Each run i
 report deleted first: it must say the same.
 """
 
-import argparse
+import dataclasses
 import json
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
-import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "programs"))
 
-from repeated import load  # noqa: E402
+import repeated  # noqa: E402
 
 REPETITIONS, DRAWS = 20, 50
 
@@ -59,33 +58,27 @@ def judge(report: dict) -> dict:
     }
 
 
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    name: str
+    loaded: bool
+    arguments: tuple
+
+
 def pieces():
     for i in range(REPETITIONS):
-        yield f"repetition {i}", i >= REPETITIONS // 2, ("--seed", str(1 + i))
+        yield Piece(f"repetition {i}", i >= REPETITIONS // 2, ("--seed", str(1 + i)))
     for seed in range(1000, 1000 + DRAWS):
-        yield f"draw {seed}", False, ("--implementation", "mutant", "--seed", str(seed))
+        yield Piece(f"draw {seed}", False, ("--implementation", "mutant", "--seed", str(seed)))
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=60, help="stop after the piece in which this is reached")
-    parser.add_argument("--again", action="store_true", help="forget what is done")
-    parser.add_argument("--only", default="", help="only pieces whose name begins so: repetition, draw")
-    options = parser.parse_args()
+    options = repeated.options(__doc__)
     build = pathlib.Path(os.environ.get("LOCKSTEP_BUILD_DIR", "build"))
-    program, state = str((build / "bin" / "lockstep").resolve()), build / "soak-suite.json"
-    done = {} if options.again or not state.exists() else json.loads(state.read_text())
-    begun, todo = time.monotonic(), [p for p in pieces() if p[0].startswith(options.only)]
-    for name, loaded, arguments in todo:
-        if name in done:
-            continue
-        with load(os.cpu_count() if loaded else 0):
-            done[name] = judge(run_suite(program, *arguments))
-        state.write_text(json.dumps(done))
-        print(f"{sum(p[0] in done for p in todo)} of {len(todo)} done  {name}: {done[name]}", flush=True)
-        if time.monotonic() - begun > options.minutes * 60:
-            break
-    counted = [done[p[0]] for p in todo if p[0] in done]
+    program = str((build / "bin" / "lockstep").resolve())
+    todo = [piece for piece in pieces() if options.only in piece.name]
+    counted = repeated.resume(todo, build / "soak-suite.json", options,
+                              lambda piece: judge(run_suite(program, *piece.arguments)))
     totals = {key: sum(len(piece[key]) for piece in counted)
               for key in ("false_alarms", "missed", "undecided", "judged_otherwise")}
     alike = sum(not piece["judged_otherwise"] for piece in counted)

@@ -329,5 +329,37 @@ TEST(ProcessEnd, OtherAbortsAreNotThatOfGloosTeardown) {
   }
 }
 
+/// In the abort of rank 1 as lockstep finds it, seen from below.
+lockstep::Run aborted(const std::vector<std::string>& callers_of_abort) {
+  lockstep::Run run = terminated(times(3, {all_reduce("dp", 8)}), "server closed the connection");
+  StackSample stack{.at_ns = kStart + 150 * kMs,
+                    .rank = Rank{1},
+                    .pid = process_of(run, Rank{1}).pid,
+                    .frames = {{.function = "nanosleep"}, {.function = "abort"}}};
+  for (const std::string& function : callers_of_abort)
+    stack.frames.push_back({.function = function});
+  stack.frames.push_back({.module = "train", .file = "train.cc", .line = 12, .function = "load"});
+  run.stacks.push_back(std::move(stack));
+  return run;
+}
+
+TEST(ProcessEnd, WhatAbortedItIsNamedByItsLine) {
+  for (const auto& callers : {std::vector<std::string>{"std::terminate()", "__cxa_throw"}, {}}) {
+    const Finding finding = check(aborted(callers)).findings.front();
+    ASSERT_EQ(finding.sites.size(), 1U);
+    EXPECT_EQ(finding.sites[0].line, 12);
+    EXPECT_EQ(finding.sites[0].role, "raised");
+    EXPECT_NE(finding.headline.find(" at train.cc:12"), std::string::npos);
+  }
+}
+
+TEST(ProcessEnd, WhatLeftTheLineThatThrewHasNoLine) {
+  const auto in_rethrow = aborted({"std::terminate()", "__cxa_rethrow"});
+  lockstep::Run of_another_process = aborted({});
+  of_another_process.stacks[0].pid = 1;
+  for (const lockstep::Run& run : {in_rethrow, of_another_process})
+    EXPECT_TRUE(check(run).findings.front().sites.empty());
+}
+
 }  // namespace
 }  // namespace lockstep::testing
