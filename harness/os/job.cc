@@ -27,10 +27,13 @@ Result<ProcessHandle> ProcessHandle::open(std::int32_t pid) {
     return Error{Error::Kind::kEnvironment,
                  fmt::format("cannot open process {}: {}", pid, std::strerror(errno)), ""};
   }
-  const std::optional<ProcessStat> stat = read_process(pid);
-  // Between the two reads the pid may have been freed and taken anew; then the pidfd's process has
-  // ended. A zombie still holds its pid.
-  if (!stat || (handle.ended() && !stat->zombie()))
+  std::optional<ProcessStat> stat = read_process(pid);
+  const bool ended = handle.ended();
+  if (ended)  // Before this read or after it.
+    stat = read_process(pid);
+  // The pid may have been freed and taken anew; then the pidfd's process has ended. A zombie still
+  // holds its pid.
+  if (!stat || (ended && !stat->zombie()))
     return Error{Error::Kind::kEnvironment, fmt::format("process {} has ended", pid), ""};
   handle.id_ = stat->id;
   return handle;

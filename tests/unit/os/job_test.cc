@@ -66,6 +66,20 @@ TEST(ProcessHandle, SignalsTheOneThatIsMeant) {
   EXPECT_FALSE(handle->signal(SIGTERM)) << "it is gone";
 }
 
+TEST(ProcessHandle, MayEndWhileItIsOpened) {
+  for (int i = 0; i < 3000; ++i) {
+    const auto end = Clock::now() + std::chrono::microseconds(i % 300);
+    const pid_t pid = child_that([&] {
+      while (Clock::now() < end) {
+      }
+    });
+    const Result<ProcessHandle> handle = ProcessHandle::open(pid);
+    ASSERT_TRUE(handle) << handle.error().what << ", after " << i;
+    EXPECT_EQ(handle->id().pid, pid);
+    ::waitpid(pid, nullptr, 0);
+  }
+}
+
 TEST(ProcessHandle, AnotherStartTimeIsAnotherProcess) {
   const pid_t pid = child_that(pause_for_ever);
   const ProcessId id = read_process(pid)->id;
