@@ -125,8 +125,12 @@ std::string journal_text(const fs::path& directory) {
   (void)writer->append(
       ProcessEnd{.at_ns = 2, .rank = Rank{0}, .pid = 7, .exit_status = 0, .our_reason = "x"});
   (void)writer->append(Acted{.at_ns = 3, .action = "TERM", .reason = "y"});
-  (void)writer->append(StateSample{.at_ns = 4, .threads = {{8, 'S', "futex", 1, 2}}});
-  (void)writer->append(StackSample{.at_ns = 5, .frames = {{"m", 1, "f", 2, "g"}}});
+  (void)writer->append(StateSample{.at_ns = 4,
+                                   .threads = {{8, 'S', "futex", 1, 2}},
+                                   .children = {{9, "c", 'Z', "w"}},
+                                   .waits_for_child = 9});
+  (void)writer->append(
+      StackSample{.at_ns = 5, .frames = {{"m", 1, "f", 2, "g"}}, .variables = {{0, "i", 3}}});
   Request request{.at_ns = 6, .id = 1, .message = "step"};
   (void)writer->append(request);
   request.answered_ns = 7;
@@ -136,6 +140,10 @@ std::string journal_text(const fs::path& directory) {
       Observation{.at_ns = 8, .name = "grad/w", .dtype = "F32", .shape = {1}, .file = "tensors/a"});
   (void)writer->append(Mark{.at_ns = 9, .name = "m"});
   (void)writer->append(Note{.at_ns = 10, .text = "n"});
+  (void)writer->append(Raised{.at_ns = 11, .text = "E: e", .raised_at = {{{"m", 1, "f", 2, "g"}}}});
+  (void)writer->append(Leftover{.at_ns = 12, .kind = "process", .ports = {"127.0.0.1:80"}});
+  (void)writer->append(Unwaited{.at_ns = 13, .name = "z", .parent_waits_for = -1});
+  (void)writer->append(Descriptors{.at_ns = 14, .open = 3, .limit = 9, .kinds = {{"pipe", 3}}});
   (void)writer->close();
   std::string text = *read_whole(path, 1U << 20);
   fs::remove(path);
