@@ -41,6 +41,19 @@ std::int64_t follow(const std::vector<Token>& a, std::size_t i, const std::vecto
   return calls;
 }
 
+/// Calls that agree after a[i] took the place of b[j]. A line that is wrong is so in every round.
+std::int64_t follow_replaced(const std::vector<Token>& a, std::size_t i,
+                             const std::vector<Token>& b, std::size_t j) {
+  std::int64_t calls = 0;
+  for (std::size_t n = 1; n <= kMatchMax && i + n < a.size() && j + n < b.size(); ++n) {
+    if (same(a[i + n], b[j + n]))
+      calls += a[i + n].call != nullptr ? 1 : 0;
+    else if (!same_line(a[i + n], a[i]) || !same_line(b[j + n], b[j]))
+      return 0;
+  }
+  return calls;
+}
+
 struct Edit {
   std::int64_t matched{};
   std::size_t calls{};
@@ -201,7 +214,7 @@ Explanation explain(const TokenWindow& suspect, const TokenWindow& reference) {
     return {.code = "LS206", .calls = 2, .matched = 2, .back = 0, .also = {}};
   if (Explanation by_lines = explain_by_lines(a, i, b, j); !by_lines.code.empty())
     return by_lines;
-  const std::int64_t replaced = std::max<std::int64_t>(follow(a, i + 1, b, j + 1), 0);
+  const std::int64_t replaced = follow_replaced(a, i, b, j);
   const Edit left_out = best_edit(a, i, b, j);
   const Edit inserted = best_edit(b, j, a, i);
   const std::int64_t best = std::max(left_out.matched, inserted.matched);

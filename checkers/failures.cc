@@ -32,7 +32,7 @@ bool speaks_of_a_peer(std::string_view text) {
          contains_one_of(
              text, {"Connection closed by peer", "Connection reset by peer", "Connection refused",
                     "Broken pipe", "gloo/transport", "Application timeout caused pair closure",
-                    "Timed out waiting", "Socket Timeout", "ncclRemoteError",
+                    "Timed out waiting", "Socket Timeout", "ncclRemoteError", "monitoredBarrier",
                     "NCCL communicator was aborted", "recvValue failed"});
 }
 

@@ -17,6 +17,7 @@
 #include "harness/launch/output.h"
 #include "harness/launch/rank_environment.h"
 #include "harness/launch/spawn.h"
+#include "harness/launch/starvation.h"
 #include "harness/launch/tracked_processes.h"
 #include "harness/os/poll_until.h"
 
@@ -29,6 +30,7 @@ using Clock = std::chrono::steady_clock;
 constexpr milliseconds kLookEvery{250};
 constexpr milliseconds kLeftoverSlice{20};
 constexpr milliseconds kLeftoversMayTake{10'000};
+constexpr std::chrono::nanoseconds kStarvationMax = std::chrono::seconds(50);
 constexpr int kLooksMax = 20;  // between fork and exec the environment is still its parent's
 constexpr std::size_t kProcessNameMax = 15;  // what the kernel keeps of it
 
@@ -351,10 +353,13 @@ EndReport RunJob::Impl::clear() {
   ended_ = true;
   std::vector<os::ProcessStat> spared;
   const Clock::time_point deadline = Clock::now() + kLeftoversMayTake;
+  Starvation starvation;
   settle_ranks();
-  while (Clock::now() < deadline && supervisor_.interrupted().empty()) {
+  while (supervisor_.interrupted().empty()) {
     spare(spared);  // Its name may only be there after its exec.
-    if (os::members_of(supervisor_.family()).empty())
+    const std::vector<os::ProcessStat> left = os::members_of(supervisor_.family());
+    if (left.empty() ||
+        Clock::now() >= deadline + std::min(starvation.longest(left), kStarvationMax))
       break;
     std::this_thread::sleep_for(kLeftoverSlice);
     output_.pump();

@@ -108,14 +108,14 @@ class Storm:
 
     def look(self) -> dict[str, list[Seen]]:
         """Who is who now. A rank is the oldest that was told its number; what still runs lockstep's image (its helpers,
-        and what it has forked and not yet become somebody) is nobody's victim."""
+        and what it has forked and not yet become somebody), or has no words while it is in exec, is nobody's victim."""
         found: dict[str, list[Seen]] = {}
         guard = self.guard()
         supervisor = next((p for p in processes.children(guard) if Seen(p).name == "lockstep"), 0)
         told: dict[str, Seen] = {}
         for seen in sorted(map(Seen, processes.descendants(guard)), key=lambda one: one.id[::-1]):
             rank, job = seen.variable("RANK"), seen.variable("LOCKSTEP_JOB")
-            if seen.state in ("", "Z") or seen.name == "lockstep":
+            if seen.state in ("", "Z") or seen.name == "lockstep" or not any(seen.words):
                 continue
             if rank and rank not in told:
                 told[rank] = seen

@@ -106,6 +106,18 @@ INSTANTIATE_TEST_SUITE_P(
                  "LS204"},
         Mismatch{"root", broadcast("dp", 8, 0), broadcast("dp", 8, 2), "LS205"}));
 
+// Three calls left out would make the last one fit; that every second one fits says more.
+TEST(CollectiveOrder, ALineThatIsWrongInEveryRoundLeavesNothingOut) {
+  const auto round = [](const Call& first) {
+    return times(3, {first, all_reduce("dp", 1).with(ReduceOp::kMax).at("t.cc", 3)});
+  };
+  const Row right = round(all_reduce("dp", 1).at("t.cc", 1));
+  const Finding finding = only_finding(
+      make_run({right, right, round(all_reduce("dp", 1).with(ReduceOp::kMax).at("t.cc", 2))}));
+  EXPECT_EQ(finding.code, "LS204");
+  EXPECT_EQ(finding.culprits, RankSet{Rank{2}});
+}
+
 TEST(CollectiveOrder, SizeComesBeforeType) {
   const Finding finding =
       only_finding(make_run({{all_reduce("dp", 8)}, {all_reduce("dp", 16).with(DType::kFloat16)}}));

@@ -304,6 +304,27 @@ lockstep::Run terminated(const Row& row, const std::string& said) {
 
 constexpr const char* kTerminate = "terminate called without an active exception";
 
+TEST(ProcessEnd, WhoWaitedForAnotherInAMonitoredBarrierIsInnocent) {
+  const Row row = times(3, {all_reduce("dp", 8)});
+  lockstep::Run run = make_run({row, row, row});
+  for (const auto& [rank, text] :
+       {std::pair{0, "[Rank 0]: Rank 2 failed to pass monitoredBarrier in 6000 ms"},
+        std::pair{
+            1,
+            "Rank 1 successfully reached monitoredBarrier, but received errors while "
+            "waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank."}}) {
+    const std::uint64_t at_ns = kStart + (201 - static_cast<std::uint64_t>(rank)) * kMs;
+    ends_with_status(run, Rank{rank}, 1, at_ns);
+    run.raised.push_back({.at_ns = at_ns - kMs,
+                          .rank = Rank{rank},
+                          .pid = process_of(run, Rank{rank}).pid,
+                          .text = std::string("RuntimeError: ") + text});
+  }
+  const Verdict verdict = check(run);
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_TRUE(verdict.findings[0].culprits.empty());
+}
+
 TEST(ProcessEnd, AbortInGloosTeardownIsNamed) {
   const Verdict verdict = check(terminated(times(3, {all_reduce("dp", 8)}), kTerminate));
   ASSERT_EQ(verdict.findings.size(), 1U);
