@@ -86,13 +86,19 @@ std::vector<const ProcessEnd*> early_leavers(const Run& run, const std::vector<G
 }
 
 /// What a program says of its arguments, which are the same on all ranks: status 2, before any rank
-/// had a group. A launcher may have ended the others before they came to say it too.
+/// had a group. A launcher may have ended the others before they came to say it too; one that we
+/// had to end, or that ended in another way, had not refused them.
 bool refused_its_arguments(const Run& run, const Failure& first) {
   const bool usage = std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
     return end.rank == first.rank && !end.our_signal && end.exit_status == 2;
   });
-  return usage && std::all_of(run.processes.begin(), run.processes.end(),
-                              [](const Process& process) { return process.groups.empty(); });
+  const bool others_went_on =
+      std::any_of(run.ends.begin(), run.ends.end(), [](const ProcessEnd& end) {
+        return end.role == Role::kRank && (end.our_signal || end.exit_status.value_or(2) != 2);
+      });
+  return usage && !others_went_on &&
+         std::all_of(run.processes.begin(), run.processes.end(),
+                     [](const Process& process) { return process.groups.empty(); });
 }
 
 std::string help_with_arguments(const Plan& plan) {

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <map>
 
+#include "checkers/failures.h"
 #include "checkers/judge.h"
+#include "checkers/sites.h"
 #include "harness/verdict/exit_codes.h"
 
 namespace lockstep::cli {
@@ -108,6 +110,18 @@ bool had_nothing_to_examine(const Verdict& verdict) {
   return !decided && !examined && verdict.reason.rfind("LS9", 0) != 0;
 }
 
+/// Of the command: its own exception, or one that it passed on. "; it raised ValueError: x at
+/// t.py:3"
+std::string what_it_raised(const Run& run) {
+  for (const Raised& raised : run.raised) {
+    if (!raised.rank)
+      return fmt::format(
+          "; it raised {}{}", checkers::first_line(raised.text),
+          checkers::at_site(checkers::site_of(Rank{}, raised.raised_at.frames, "raised")));
+  }
+  return "";
+}
+
 void conclude(Report& report, const Run& run) {
   const auto say = [&](Outcome outcome, ExitCode code, std::string reason) {
     report.outcome = outcome;
@@ -126,8 +140,8 @@ void conclude(Report& report, const Run& run) {
         fmt::format("interrupted ({})", interrupted->reason));
   else if (report.ranks.empty() && report.program_exit.value_or(0) != 0)
     say(Outcome::kUndecided, ExitCode::kNoRank,
-        fmt::format("the command ended with status {}, and no process of it became a rank",
-                    *report.program_exit));
+        fmt::format("the command ended with status {}, and no process of it became a rank{}",
+                    *report.program_exit, what_it_raised(run)));
   else if (!unsaid.empty() || !required.empty())
     say(Outcome::kUndecided, ExitCode::kUndecided, unsaid.empty() ? required : unsaid);
   else

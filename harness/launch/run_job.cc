@@ -255,12 +255,11 @@ void RunJob::Impl::tell_last_words(const Tracked& process) {
                 .found_out = who_holds_the_port(words->text),
                 .raised_at = std::move(words->raised_at)};
   if (process.role == Role::kOther) {  // Its own words are no rank's.
-    const Tracked* const rank = processes_.ended_rank(spawned_index(said->text));
-    if (rank == nullptr)
-      return;
-    raised.rank = rank->rank;
-    raised.pid = rank->process.pid();
-    raised.at_ns = rank->ended_ns;
+    if (const Tracked* const rank = processes_.ended_rank(spawned_index(said->text))) {
+      raised.rank = rank->rank;
+      raised.pid = rank->process.pid();
+      raised.at_ns = rank->ended_ns;
+    }
   }
   record(raised);
 }

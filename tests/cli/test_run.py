@@ -258,6 +258,12 @@ class WithTorch(RunTest):
         self.assertEqual({(pathlib.Path(s["file"]).name, s["line"]) for s in finding["sites"]}, {("train.py", 6)})
         self.assertEqual({e["our_signal"] for e in self.journal() if e["e"] == "process_end"}, {signal.SIGTERM})
 
+    def test_failure_before_there_are_ranks(self) -> None:
+        self.script("train.py", "import torch\nraise OSError('no data')\n")
+        done = self.lockstep("run", "--run-dir", "run", "--", TORCH_PYTHON, "train.py")
+        self.assertEqual(done.status, 3, done.err)
+        self.assertIn("it raised OSError: no data at train.py:2", self.report()["reason"])
+
     def test_killed_rank_frees_the_others(self) -> None:
         done = self.run_program("if rank == 1: os.kill(os.getpid(), 9)\ndist.all_reduce(t)\n")
         self.assertEqual(done.status, 1, done.err)

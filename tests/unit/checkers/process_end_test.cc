@@ -291,6 +291,19 @@ TEST(ProcessEnd, WhatAProgramSaysOfItsArgumentsIsNoRanksFault) {
   EXPECT_EQ(check(run).findings.front().help.find("--local-rank"), std::string::npos);
 }
 
+TEST(ProcessEnd, ArgumentsThatOneRankRefusedAreItsOwn) {
+  lockstep::Run run = make_run({{}, {}});
+  ends_with_status(run, Rank{1}, 2, kStart);
+  ends_with_signal(run, Rank{0}, 15, kStart + kMs);
+  for (ProcessEnd& end : run.ends) {
+    if (end.rank == Rank{0})
+      end.our_signal = 15;  // It waited for rank 1, and we had to end it.
+  }
+  const Finding finding = check(run).findings.front();
+  EXPECT_EQ(finding.headline, "rank 1 exited with status 2");
+  EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
+}
+
 /// Rank 1 aborted as std::terminate does, and said what it says.
 lockstep::Run terminated(const Row& row, const std::string& said) {
   lockstep::Run run = make_run({row, row});
