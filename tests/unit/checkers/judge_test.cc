@@ -194,7 +194,9 @@ TEST(Judge, Scales) {
   EXPECT_TRUE(judgement.findings.empty());
   const double seconds = std::chrono::duration<double>(took).count();
   RecordProperty("seconds", std::to_string(seconds));
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
   EXPECT_LT(seconds, 2.0);
+#endif
 }
 
 }  // namespace
