@@ -33,6 +33,7 @@ bool speaks_of_a_peer(std::string_view text) {
              text, {"Connection closed by peer", "Connection reset by peer", "Connection refused",
                     "Broken pipe", "gloo/transport", "Application timeout caused pair closure",
                     "Timed out waiting", "Socket Timeout", "ncclRemoteError", "monitoredBarrier",
+                    "Operation timed out!", "of the same param in process 0",
                     "NCCL communicator was aborted", "recvValue failed"});
 }
 

@@ -179,8 +179,7 @@ Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
     finding.help = kHelpWithDescriptors;
   }
   if (first.after_a_peer)
-    finding.evidence.emplace_back(
-        "it says that another rank was gone or silent; none was seen to end before");
+    finding.evidence.emplace_back("it speaks of another rank; none was seen to end before");
   const Process* process = current_process(run, first.rank);
   if (finding.sites.empty() && process != nullptr && !process->collectives.empty())
     finding.evidence.push_back(

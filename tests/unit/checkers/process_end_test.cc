@@ -291,6 +291,23 @@ TEST(ProcessEnd, WhatAProgramSaysOfItsArgumentsIsNoRanksFault) {
   EXPECT_EQ(check(run).findings.front().help.find("--local-rank"), std::string::npos);
 }
 
+TEST(ProcessEnd, WhoDiffersFromProcess0OrWaitedInVainIsNotConvicted) {
+  const Row row = times(3, {all_reduce("dp", 8)});
+  for (const std::string text :
+       {"RuntimeError: [1]: params[2] in this process with sizes [3, 8] appears not to match sizes "
+        "of the same param in process 0.",
+        "RuntimeError: Operation timed out!"}) {
+    lockstep::Run run = make_run({row, row, row});
+    ends_with_status(run, Rank{1}, 1, kStart + 200 * kMs);
+    run.raised.push_back({.at_ns = kStart + 199 * kMs,
+                          .rank = Rank{1},
+                          .pid = process_of(run, Rank{1}).pid,
+                          .text = text});
+    ASSERT_EQ(check(run).findings.size(), 1U);
+    EXPECT_TRUE(check(run).findings[0].culprits.empty()) << text;
+  }
+}
+
 TEST(ProcessEnd, ArgumentsThatOneRankRefusedAreItsOwn) {
   lockstep::Run run = make_run({{}, {}});
   ends_with_status(run, Rank{1}, 2, kStart);
