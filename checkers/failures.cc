@@ -73,13 +73,15 @@ bool may_be_the_launchers(const Run& run, const ProcessEnd& end) {
 /// Where a process that aborted was: lockstep looks at it before it is gone. Of an exception that
 /// nobody caught, the line that threw it; none where it had left that line already.
 std::optional<SiteRef> aborted_at(const Run& run, const ProcessEnd& end) {
+  if (end.signal != SIGABRT)
+    return std::nullopt;
   const auto is = [](std::string_view name) {
     return [name](const Frame& frame) { return frame.function == name; };
   };
   for (const StackSample& stack : run.stacks) {
     const auto first = stack.frames.begin(), last = stack.frames.end();
     auto caller = std::find_if(first, last, is("abort"));
-    if (end.signal != SIGABRT || stack.pid != end.pid || caller == last)
+    if (stack.pid != end.pid || caller == last)
       continue;
     const bool terminated = std::any_of(caller, last, [](const Frame& frame) {
       return frame.function.rfind("std::terminate", 0) == 0;

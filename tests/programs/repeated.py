@@ -73,7 +73,7 @@ def run(pieces: list[Piece], state: pathlib.Path, options: argparse.Namespace) -
         return {kind: getattr(result, kind) for kind in kinds}
 
     counted = resume(pieces, state, options, judge,
-                     lambda result: "; ".join(filter(None, result.values())) or "as it should be")
+                     lambda result: judged.Judged(**result).problems() or "as it should be")
     totals = {kind: sum(bool(one[kind]) for one in counted) for kind in kinds}
     print(f"{len(counted)} of {len(pieces)} runs: false alarms {totals['false_alarm']}, "
           f"wrong culprits {totals['wrong_culprit']}; otherwise not as in the table {totals['other']}")
