@@ -6,11 +6,14 @@
 namespace lockstep::checkers {
 
 bool ended_in_gloo_teardown(const Run& run, const ProcessEnd& end) {
-  const bool terminated =
-      end.signal == SIGABRT && !end.our_signal &&
-      std::any_of(run.raised.begin(), run.raised.end(), [&](const Raised& raised) {
-        return raised.pid == end.pid && raised.text == kTerminated;
-      });
+  bool terminated = false;
+  for (const Raised& raised : run.raised) {
+    if (raised.pid != end.pid)
+      continue;
+    if (raised.text != kTerminated)
+      return false;
+    terminated = end.signal == SIGABRT && !end.our_signal;
+  }
   const auto process = std::find_if(run.processes.begin(), run.processes.end(),
                                     [&](const Process& p) { return p.pid == end.pid; });
   if (!terminated || process == run.processes.end() || process->collectives.empty())

@@ -1,5 +1,7 @@
-// A race of PyTorch that a program meets when it leaves without destroy_process_group: a worker
-// thread of Gloo still holds a tensor when Python has ended, and std::terminate ends the process.
+// A race of PyTorch that a program meets when a process group of Gloo lives until Python ends: a
+// worker thread of it still holds a tensor then, and std::terminate ends the process. A group lives
+// that long without destroy_process_group, but also where torch.distributed.nn was first imported
+// (DDP does that) while the group was there: it is the default argument of its functions.
 #pragma once
 
 #include <string_view>
@@ -12,13 +14,15 @@ namespace lockstep::checkers {
 inline constexpr std::string_view kTerminated = "terminate called without an active exception";
 
 inline constexpr std::string_view kEndedInTeardown =
-    "was ended by SIGABRT in Gloo's teardown: it left without destroy_process_group";
+    "was ended by SIGABRT in Gloo's teardown: its process group outlived Python";
 inline constexpr std::string_view kHelpWithTeardown =
-    "call torch.distributed.destroy_process_group() before the program ends: a thread of Gloo may "
-    "still hold a tensor when Python is gone (a race of PyTorch, which some runs win)";
+    "call torch.distributed.destroy_process_group() before the program ends, and, where it is "
+    "called, import torch.distributed.nn before init_process_group (imported later, as by DDP, it "
+    "keeps the group): a thread of Gloo may still hold a tensor when Python is gone (a race of "
+    "PyTorch, which most runs win)";
 
 /// The process aborted by std::terminate without an exception after everything that it ever issued
-/// was complete.
+/// was complete, and raised nothing before.
 bool ended_in_gloo_teardown(const Run& run, const ProcessEnd& end);
 
 }  // namespace lockstep::checkers

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
+#include <utility>
 #include <vector>
 
 #include "harness/os/kernel_objects.h"
@@ -64,7 +65,9 @@ std::optional<Frame> frame_of(std::string_view line) {
   return frame;
 }
 
-LastWords python_words(const std::vector<std::string_view>& lines, std::size_t traceback) {
+/// The traceback that begins in this line, and the line of its exception.
+std::pair<LastWords, std::size_t> python_words(const std::vector<std::string_view>& lines,
+                                               std::size_t traceback) {
   LastWords words;
   std::vector<Frame>& frames = words.raised_at.frames;
   for (std::size_t i = traceback + 1; i < lines.size(); ++i) {
@@ -73,10 +76,27 @@ LastWords python_words(const std::vector<std::string_view>& lines, std::size_t t
       frames.resize(std::min(frames.size(), kFramesMax));
     } else if (!lines[i].empty() && lines[i].front() != ' ') {
       words.text = lines[i].substr(0, kTextMax);
-      break;
+      return {words, i};
     }
   }
-  return words;
+  return {words, lines.size()};
+}
+
+/// std::terminate said this line, and nothing of its own: where the line before it is an exception
+/// of Python, that had ended the program already, and what aborted came of its ending.
+LastWords words_of_terminate(const std::vector<std::string_view>& lines, std::size_t at) {
+  std::size_t before = at;
+  while (before > 0 && lines[before - 1].empty())
+    --before;
+  for (std::size_t i = before; i-- > 0;) {
+    if (lines[i] != kTraceback)
+      continue;
+    const auto [words, exception] = python_words(lines, i);
+    if (exception + 1 == before)
+      return words;
+    break;
+  }
+  return {std::string(kTerminated), {}};
 }
 
 }  // namespace
@@ -85,12 +105,12 @@ std::optional<LastWords> last_words(std::string_view stderr_tail) {
   const std::vector<std::string_view> lines = lines_of(stderr_tail);
   for (std::size_t i = lines.size(); i-- > 0;) {
     if (lines[i] == kTraceback) {
-      LastWords words = python_words(lines, i);
+      LastWords words = python_words(lines, i).first;
       if (!words.text.empty())
         return words;
     }
     if (lines[i] == kTerminated)
-      return LastWords{std::string(kTerminated), {}};
+      return words_of_terminate(lines, i);
     if (!starts_with(lines[i], kTerminate))
       continue;
     const bool said = i + 1 < lines.size() && starts_with(lines[i + 1], "  what():  ");

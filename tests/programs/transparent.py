@@ -194,6 +194,7 @@ def timers():
 def joined(backend="gloo"):
     import torch
     import torch.distributed as dist
+    import torch.distributed.nn  # Imported after, as by DDP, it keeps the group until Python has ended: a race of PyTorch.
 
     dist.init_process_group(backend)
     return torch, dist

@@ -362,8 +362,7 @@ TEST(ProcessEnd, AbortInGloosTeardownIsNamed) {
   EXPECT_EQ(finding.code, "LS101");
   EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
   EXPECT_EQ(finding.headline,
-            "rank 1 was ended by SIGABRT in Gloo's teardown: it left without "
-            "destroy_process_group");
+            "rank 1 was ended by SIGABRT in Gloo's teardown: its process group outlived Python");
   EXPECT_NE(finding.help.find("destroy_process_group"), std::string::npos);
 }
 
@@ -378,6 +377,17 @@ TEST(ProcessEnd, OtherAbortsAreNotThatOfGloosTeardown) {
     EXPECT_EQ(verdict.findings[0].headline.find("without an active"), std::string::npos);
     EXPECT_TRUE(verdict.findings[0].help.empty());
   }
+}
+
+TEST(ProcessEnd, WhatWasRaisedComesBeforeTheTeardownThatFollowed) {
+  lockstep::Run run = terminated(times(3, {all_reduce("dp", 8)}), kTerminate);
+  run.raised.insert(run.raised.begin(), {.at_ns = kStart + 190 * kMs,
+                                         .rank = Rank{1},
+                                         .pid = process_of(run, Rank{1}).pid,
+                                         .text = "ValueError: no such file"});
+  const Verdict verdict = check(run);
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].headline, "rank 1 raised: ValueError: no such file");
 }
 
 /// In the abort of rank 1 as lockstep finds it, seen from below.

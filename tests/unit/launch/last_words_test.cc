@@ -60,6 +60,16 @@ TEST(LastWords, Terminate) {
             "terminate called without an active exception");
 }
 
+TEST(LastWords, TheExceptionThatWasBeforeStdTerminate) {
+  const std::string raised =
+      "Traceback (most recent call last):\n"
+      "  File \"t.py\", line 5, in step\n"
+      "ValueError: bad batch\n";
+  const std::string terminated = "terminate called without an active exception\n";
+  EXPECT_EQ(last_words(raised + terminated)->text, "ValueError: bad batch");
+  EXPECT_EQ(last_words(raised + "caught, and on we go\n" + terminated)->text + "\n", terminated);
+}
+
 TEST(LastWords, OfASpawnedProcessItsParentTells) {
   const std::string said =
       "Traceback (most recent call last):\n"
