@@ -171,7 +171,9 @@ std::vector<Leaving> leaving(const Run& run, std::uint64_t cutoff_ns) {
     });
     const bool known = std::any_of(all.begin(), all.end(),
                                    [&](const Leaving& one) { return one.pid == start.pid; });
-    if (ended || known || (start.role != Role::kRank && start.role != Role::kOther))
+    const bool of_the_job =
+        start.role == Role::kRank || start.role == Role::kOther || start.role == Role::kBeside;
+    if (ended || known || !of_the_job)
       continue;
     Leaving one{.pid = start.pid, .rank = start.rank};
     for (const StackSample& stack : run.stacks) {

@@ -43,17 +43,6 @@ bool had_failed_collective(const Run& run, Rank rank) {
                                            [](const Collective& c) { return c.failed; });
 }
 
-/// An elastic launcher started the rank again: what this attempt ended with is over.
-bool was_replaced(const Run& run, const ProcessEnd& end) {
-  const bool seen =
-      std::any_of(run.processes.begin(), run.processes.end(), [&](const Process& process) {
-        return process.rank == end.rank && process.pid != end.pid && process.opened_ns >= end.at_ns;
-      });
-  return seen || std::any_of(run.starts.begin(), run.starts.end(), [&](const ProcessStart& start) {
-           return start.rank == end.rank && start.pid != end.pid && start.at_ns >= end.at_ns;
-         });
-}
-
 bool failed(const ProcessEnd& end) {
   return !end.our_signal && (end.signal || end.exit_status.value_or(0) != 0);
 }
@@ -157,7 +146,7 @@ std::vector<Failure> failures_of(const Run& run) {
     add(std::move(failure));
   }
   for (const ProcessEnd& end : run.ends) {
-    if (end.role != Role::kRank || !end.rank || !failed(end) || was_replaced(run, end))
+    if (end.role != Role::kRank || !end.rank || !failed(end))
       continue;
     if (ended_in_gloo_teardown(run, end)) {
       const std::string words(kEndedInTeardown);

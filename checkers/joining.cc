@@ -139,7 +139,10 @@ Finding never_joined(const Run& run, const Ranks& ranks, std::uint64_t cutoff_ns
     finding.headline =
         fmt::format("{} {} in init_process_group, and all that were started are there",
                     words(ranks.waiting), wait);
-    finding.cause = "WORLD_SIZE is larger than the number of ranks that were started";
+    finding.cause = run.plan.world_size > 0
+                        ? "they do not meet: MASTER_ADDR, MASTER_PORT or the store of one of them "
+                          "is another, or the program asks for more ranks than WORLD_SIZE"
+                        : "WORLD_SIZE is larger than the number of ranks that were started";
   } else {
     finding.headline = fmt::format("{} never came to init_process_group; {} {} in it",
                                    words(ranks.absent), words(ranks.waiting), wait);

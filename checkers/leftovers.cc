@@ -142,10 +142,10 @@ Verdict Leftovers::check(const Run& run) const {
   if (!we_ended_it(run)) {
     for (const Leftover& left : run.leftovers)
       (left.kind == "segment" ? segments : processes).push_back(&left);
-  }
-  for (const Unwaited& unwaited : run.unwaited) {
-    if (!unwaited.taken)
-      zombies.push_back(&unwaited);
+    for (const Unwaited& unwaited : run.unwaited) {
+      if (!unwaited.taken)
+        zombies.push_back(&unwaited);
+    }
   }
   if (!processes.empty())
     verdict.findings.push_back(processes_left(processes));

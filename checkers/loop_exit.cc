@@ -45,7 +45,7 @@ std::optional<std::uint64_t> first_difference(const GroupView& group) {
 
 bool exited_with_0(const Run& run, Rank rank) {
   return std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
-    return end.rank == rank && !end.our_signal && end.exit_status == 0;
+    return end.role == Role::kRank && end.rank == rank && !end.our_signal && end.exit_status == 0;
   });
 }
 
@@ -321,8 +321,9 @@ Finding Parting::finding() const {
   finding.seq = seq_;
   finding.at_ns = due.issued_ns;
   finding.confidence = ran_out ? Confidence::kCertain : Confidence::kLikely;
-  finding.cause = ran_out ? "its work ended before that of the others: fewer batches, or a loop "
-                            "that is left on a condition of its own"
+  finding.cause = ran_out ? "it made fewer rounds than the others: it had fewer batches, skipped a "
+                            "round (continue, an exception that was caught), or left the loop on a "
+                            "condition of its own"
                           : "a condition that holds on this rank only ended its loop";
   for (const Member& member : group_.members) {
     const Collective* next = next_of(member);

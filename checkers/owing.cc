@@ -7,23 +7,20 @@
 
 #include "checkers/agreement.h"
 #include "harness/history/format.h"
+#include "harness/history/rank_places.h"
 
 namespace lockstep::checkers {
 namespace {
 
 using history::Op;
 
-/// Ranks whose process ended by itself and was not started again.
+/// Ranks whose process ended by itself, and that nobody can start again.
 RankSet gone_ranks(const Run& run, std::uint64_t cutoff_ns) {
   RankSet gone;
   for (const ProcessEnd& end : run.ends) {
     if (end.role != Role::kRank || !end.rank || end.our_signal || end.at_ns > cutoff_ns)
       continue;
-    const bool replaced =
-        std::any_of(run.starts.begin(), run.starts.end(), [&](const ProcessStart& start) {
-          return start.rank == end.rank && start.pid != end.pid && start.at_ns >= end.at_ns;
-        });
-    if (!replaced)
+    if (!history::wrapper_lives(run, *end.rank, cutoff_ns))
       gone.insert(*end.rank);
   }
   // The user's own launcher may start a rank again as long as it lives.

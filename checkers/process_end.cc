@@ -17,10 +17,14 @@
 namespace lockstep::checkers {
 namespace {
 
-/// The command that started the ranks made nothing of it.
-bool was_hidden(const Run& run) {
-  return std::any_of(run.ends.begin(), run.ends.end(), [](const ProcessEnd& end) {
-    return end.role == Role::kOther && !end.our_signal && end.exit_status == 0;
+/// Who started the rank made nothing of it: the command that started all of them, or one of its
+/// own.
+bool was_hidden(const Run& run, Rank rank) {
+  return std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
+    const bool of_its_own = end.role == Role::kBeside && end.rank == rank &&
+                            std::none_of(run.processes.begin(), run.processes.end(),
+                                         [&](const Process& p) { return p.pid == end.pid; });
+    return (end.role == Role::kOther || of_its_own) && !end.our_signal && end.exit_status == 0;
   });
 }
 
@@ -39,7 +43,7 @@ bool was_needed(const Run& run, const std::vector<GroupView>& groups, Rank rank)
         continue;
       const bool ended_badly =
           std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
-            return end.rank == member.rank &&
+            return end.role == Role::kRank && end.rank == member.rank &&
                    (end.our_signal || end.signal || end.exit_status.value_or(0) != 0);
           });
       if (call->failed || ended_badly)
@@ -163,9 +167,9 @@ Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
             fmt::format("rank {} {} after it", failure.rank.value, failure.what));
     }
   }
-  if (was_hidden(run)) {
+  if (was_hidden(run, first.rank)) {
     finding.also.emplace_back("LS108");
-    finding.evidence.emplace_back("the command that started the ranks ended with status 0");
+    finding.evidence.emplace_back("the command that started it ended with status 0");
   }
   if (!first.found_out.empty())
     finding.evidence.push_back(first.found_out);

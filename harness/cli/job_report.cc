@@ -51,13 +51,21 @@ std::vector<RankStatus> rank_statuses(const Run& run) {
   return listed;
 }
 
+/// Lockstep started it: nobody was this rank before.
+bool is_ours(const Run& run, const ProcessEnd& end) {
+  const auto first = std::find_if(run.starts.begin(), run.starts.end(),
+                                  [&](const auto& start) { return start.rank == end.rank; });
+  return first == run.starts.end() || first->pid == end.pid;
+}
+
 /// What the program ended with: the user's own launcher, or the first of our ranks that failed.
 std::optional<std::int32_t> program_exit(const Run& run) {
   std::optional<std::int32_t> status;
   for (const ProcessEnd& end : run.ends) {
     if (end.role == Role::kOther)
       return shell_status(end);
-    if (end.role == Role::kRank && status.value_or(0) == 0)
+    const bool of_a_rank = end.role == Role::kRank || end.role == Role::kBeside;
+    if (of_a_rank && is_ours(run, end) && status.value_or(0) == 0)
       status = shell_status(end);
   }
   return status;

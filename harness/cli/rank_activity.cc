@@ -7,6 +7,7 @@
 
 #include "checkers/groups.h"
 #include "checkers/sites.h"
+#include "harness/history/rank_places.h"
 
 namespace lockstep::cli {
 namespace {
@@ -15,20 +16,15 @@ std::string whole_seconds(std::uint64_t since_ns, std::uint64_t now_ns) {
   return fmt::format("{} s", now_ns > since_ns ? (now_ns - since_ns) / 1'000'000'000 : 0);
 }
 
-bool has_ended(const Run& run, Rank rank) {
-  const auto at_last = [&](const auto& events) {
-    std::uint64_t last = 0;
-    for (const auto& event : events) {
-      if (event.role == Role::kRank && event.rank == rank)
-        last = event.record;
-    }
-    return last;
-  };
-  return at_last(run.ends) > at_last(run.starts);
+bool has_ended(const Run& run, Rank rank, std::uint64_t now_ns) {
+  return !history::wrapper_lives(run, rank, now_ns) &&
+         std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
+           return end.role == Role::kRank && end.rank == rank;
+         });
 }
 
 std::string activity(const Run& run, Rank rank, std::uint64_t now_ns) {
-  if (has_ended(run, rank))
+  if (has_ended(run, rank, now_ns))
     return "ended";
   const Process* process = checkers::current_process(run, rank);
   if (process == nullptr)

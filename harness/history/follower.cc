@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "harness/history/rank_places.h"
 #include "harness/history/run_files.h"
 
 namespace fs = std::filesystem;
@@ -29,7 +30,10 @@ bool Follower::poll() {
     if (auto source = FileSource::open(journal_path_))
       journal_.emplace(std::move(*source), "lockstep.jsonl");
   }
-  return (journal_ && journal_->poll(run_, false)) || news;
+  news |= journal_ && journal_->poll(run_, false);
+  if (news)
+    settle_places(run_);
+  return news;
 }
 
 bool Follower::find_files() {

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "harness/history/journal.h"
+#include "harness/history/rank_places.h"
 #include "harness/history/reader.h"
 #include "harness/history/run_directory.h"
 #include "harness/history/run_files.h"
@@ -259,6 +260,7 @@ Result<Run> open_run(const std::string& directory) {
   run.plan = std::move(*plan);
   read_processes(directory, run);
   read_journal(directory, run);
+  settle_places(run);
   read_symbols(directory, run);
   run.tensor = [tensors = std::make_shared<Tensors>(directory)](const Observation& seen) {
     return tensors->read(seen);

@@ -108,6 +108,7 @@ struct Process {
   std::int32_t pid{};
   std::uint64_t start_ticks{};  ///< Field 22 of /proc/PID/stat: with pid and boot id, an identity.
   std::optional<Rank> rank{};
+  std::optional<Rank> beside{};  ///< It says that it is this rank, and another process is.
   std::int32_t world_size{};
   std::string torch_version{};
   std::uint64_t opened_ns{};
@@ -133,7 +134,9 @@ struct Process {
 // --- What the supervisor recorded
 // -------------------------------------------------------------------------
 
-enum class Role : std::uint8_t { kRank, kReference, kWarmParent, kOther };
+/// kBeside is in no journal: a rank's start or end that is not that of the process which is the
+/// rank (history/rank_places.h).
+enum class Role : std::uint8_t { kRank, kReference, kWarmParent, kOther, kBeside };
 
 struct ProcessStart {
   std::uint64_t record{}, at_ns{};

@@ -237,9 +237,8 @@ bool RunJob::Impl::take_ends() {
 }
 
 std::optional<ErrorTail> RunJob::Impl::error_tail_of(const Tracked& process) const {
-  if (process.error_stream)
-    return ErrorTail{output_.tail(*process.error_stream),
-                     output_.last_read_ns(*process.error_stream)};
+  if (const std::optional<std::size_t> stream = processes_.error_stream_of(process))
+    return ErrorTail{output_.tail(*stream), output_.last_read_ns(*stream)};
   return kept_error_tail(history_directory(), process.process.pid());
 }
 

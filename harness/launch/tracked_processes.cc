@@ -79,6 +79,14 @@ bool TrackedProcesses::has(Rank rank) const {
                      [&](const Tracked& process) { return process.rank == rank; });
 }
 
+std::optional<std::size_t> TrackedProcesses::error_stream_of(const Tracked& process) const {
+  for (const Tracked& one : processes_) {
+    if (one.error_stream && process.rank && one.rank == process.rank)
+      return one.error_stream;
+  }
+  return std::nullopt;
+}
+
 const Tracked* TrackedProcesses::ended_rank(std::optional<std::int32_t> rank) const {
   const Tracked* found = nullptr;
   for (const Tracked& process : processes_) {

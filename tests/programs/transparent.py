@@ -95,9 +95,13 @@ def all_surroundings():
     yield "a shell says", told
 
 
-def surroundings(path=""):
-    """To a file where the output is a terminal that others write to."""
-    text = "".join(f"{name}: {value}\n" for name, value in all_surroundings() if name not in OF_LOCKSTEP)
+def surroundings(path="", numbered=True):
+    """To a file where the output is a terminal that others write to.
+
+    Not `numbered`: which descriptor has which number is a matter of time where threads open them.
+    """
+    lines = [f"{name}: {value}\n" for name, value in all_surroundings() if name not in OF_LOCKSTEP]
+    text = "".join(lines if numbered else sorted(re.sub(r"^descriptor \d+", "descriptor", line) for line in lines))
     pathlib.Path(path).write_text(text) if path else print(text, end="")
 
 
@@ -293,7 +297,7 @@ def surroundings_of_rank():
     """After the tap came in and has worked."""
     torch, dist = joined()
     dist.all_reduce(torch.ones(2))
-    surroundings()
+    surroundings(numbered=False)
     say(len(sys.modules), len(torch.ops.c10d.__dir__()))
     dist.destroy_process_group()
 

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "harness/history/format.h"
+#include "harness/history/rank_places.h"
 
 namespace lockstep::testing {
 namespace {
@@ -380,6 +381,7 @@ void add_failed_attempt(Run& run) {
     run.starts.push_back({0, kStart / 5, Role::kRank, rank, 500 + rank.value});
     run.starts.push_back({0, at_ns + kMs, Role::kRank, rank, 1000 + rank.value});
   }
+  history::settle_places(run);
 }
 
 Request& ask(Run& run, Rank rank, const std::string& message, std::uint64_t at_ns,

@@ -20,12 +20,13 @@ def say(name, value):
 
 
 def descriptors():
+    """Beyond the standard ones without their number: threads of torch open them, and which is first is a matter of time."""
     for name in sorted(os.listdir("/proc/self/fd"), key=int):
         try:
             target = os.readlink(f"/proc/self/fd/{name}")
         except OSError:
             continue
-        yield name, re.sub(r"\d{3,}|rendezvous.*|/tmp/\S*", "N", target)
+        yield int(name) if int(name) < 3 else 3, re.sub(r"\d{3,}|rendezvous.*|/tmp/\S*", "N", target)
 
 
 def main():
@@ -34,7 +35,7 @@ def main():
     for name in sorted(os.environ):
         if not OURS.match(name) and name != "MASTER_PORT":
             say(f"environment {name}", os.environ[name])
-    for name, target in descriptors():
+    for name, target in sorted(descriptors()):
         say(f"descriptor {name}", target)
     for line in open("/proc/self/status"):
         name, value = line.split(":", 1)

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "checkers/deadlock.h"
+#include "harness/history/rank_places.h"
 #include "tests/support/typed_run.h"
 
 namespace lockstep::testing {
@@ -277,6 +278,7 @@ TEST_F(Trap, AnElasticLauncherMayStartTheRankAgain) {
   ASSERT_TRUE(certain_deadlock(run).has_value());
   lockstep::Run restarted = run;
   restarted.starts.push_back({0, kStart + 2 * kMs, Role::kRank, Rank{1}, 5001});
+  history::settle_places(restarted);
   EXPECT_FALSE(certain_deadlock(restarted).has_value());
   run.starts.push_back(
       {0, kStart / 8, Role::kOther, std::nullopt, 900});  // A launcher of the user's own.

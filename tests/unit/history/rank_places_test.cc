@@ -1,0 +1,126 @@
+// Goal: of several processes that say that they are one rank, the right one is it. Method: typed
+// runs, each with its twin; settled twice, as a run that grows is.
+#include "harness/history/rank_places.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+constexpr std::uint64_t kSecond = 1'000'000'000;
+constexpr Rank kRank{1};
+
+/// One run of rank 1; times in seconds.
+class Claims {
+ public:
+  Claims& started(std::int32_t pid, std::uint64_t at) {
+    run_.starts.push_back({.at_ns = at * kSecond, .role = Role::kRank, .rank = kRank, .pid = pid});
+    return *this;
+  }
+  Claims& ended(std::int32_t pid, std::uint64_t at, std::int32_t status) {
+    run_.ends.push_back({.at_ns = at * kSecond,
+                         .role = Role::kRank,
+                         .rank = kRank,
+                         .pid = pid,
+                         .exit_status = status});
+    return *this;
+  }
+  Claims& in_a_group(std::int32_t pid, std::uint64_t at, std::int32_t world_size = 2) {
+    Process process;
+    process.pid = pid;
+    process.rank = kRank;
+    process.world_size = world_size;
+    process.opened_ns = at * kSecond;
+    process.groups.emplace_back();
+    run_.processes.push_back(process);
+    return *this;
+  }
+  Run settled() {
+    history::settle_places(run_);
+    history::settle_places(run_);
+    return run_;
+  }
+
+ private:
+  Run run_{};
+};
+
+std::vector<std::int32_t> ranks(const Run& run) {
+  std::vector<std::int32_t> pids;
+  for (const Process& process : run.processes) {
+    if (process.rank)
+      pids.push_back(process.pid);
+  }
+  return pids;
+}
+
+std::vector<std::int32_t> ends(const Run& run) {
+  std::vector<std::int32_t> pids;
+  for (const ProcessEnd& end : run.ends) {
+    if (end.role == Role::kRank)
+      pids.push_back(end.pid);
+  }
+  return pids;
+}
+
+using Pids = std::vector<std::int32_t>;
+
+TEST(RankPlaces, AWrapperIsNotTheRankThatItStarts) {
+  Claims claims;
+  claims.started(10, 1).in_a_group(11, 3).started(11, 3).ended(11, 5, 1).ended(10, 6, 0);
+  EXPECT_EQ(ends(claims.settled()), Pids{11});
+  // Whatever it is that has no group, if nothing that has one is there, it is the rank.
+  EXPECT_EQ(ends(Claims().started(10, 1).ended(10, 6, 0).settled()), Pids{10});
+}
+
+TEST(RankPlaces, AWrapperThatFailsByItselfIsHeard) {
+  Claims claims;
+  claims.started(10, 1).in_a_group(11, 3).started(11, 3).ended(11, 5, 0).ended(10, 6, 3);
+  EXPECT_EQ(ends(claims.settled()), (Pids{11, 10}));
+}
+
+TEST(RankPlaces, TheLastJobOfACommandCounts) {
+  Claims claims;
+  claims.started(10, 1).in_a_group(11, 3).started(11, 3).ended(11, 5, 0);
+  EXPECT_TRUE(history::wrapper_lives(claims.settled(), kRank, 6 * kSecond));
+  claims.in_a_group(12, 8).started(12, 8).ended(12, 9, 1).ended(10, 10, 0);
+  EXPECT_EQ(ends(claims.settled()), Pids{12});
+  EXPECT_FALSE(history::wrapper_lives(claims.settled(), kRank, 11 * kSecond));
+}
+
+TEST(RankPlaces, AnAttemptThatWasFollowedIsOver) {
+  Claims claims;
+  claims.in_a_group(11, 3).started(11, 3).ended(11, 5, 1);
+  EXPECT_EQ(ends(claims.settled()), Pids{11});
+  claims.in_a_group(12, 8).started(12, 8).ended(12, 9, 0);
+  EXPECT_EQ(ends(claims.settled()), Pids{12});
+}
+
+TEST(RankPlaces, ASideCarDoesNotTakeThePlace) {
+  Claims claims;
+  claims.in_a_group(11, 3).started(11, 3).in_a_group(20, 4).started(20, 4);
+  EXPECT_EQ(ranks(claims.settled()), Pids{11});
+  claims.ended(20, 6, 1);
+  EXPECT_EQ(ends(claims.settled()), Pids{});
+  claims.ended(11, 7, 0);
+  EXPECT_EQ(ends(claims.settled()), Pids{11});
+}
+
+TEST(RankPlaces, AWorldOfItsOwnAloneIsNoClaim) {
+  for (const std::uint64_t at : {2, 4}) {
+    Claims claims;
+    claims.in_a_group(20, at, 1).started(20, at).in_a_group(11, 3).started(11, 3);
+    EXPECT_EQ(ranks(claims.settled()), Pids{11});
+  }
+}
+
+TEST(RankPlaces, WhoseEndIsNotOnRecordMayHaveEnded) {
+  Claims claims;
+  claims.in_a_group(11, 3).in_a_group(12, 4).started(12, 4);
+  EXPECT_EQ(ranks(claims.settled()), (Pids{11, 12}));
+}
+
+}  // namespace
+}  // namespace lockstep
