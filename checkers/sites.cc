@@ -6,6 +6,7 @@
 #include <array>
 #include <string_view>
 
+#include "harness/base/library_source.h"
 #include "harness/history/run.h"
 
 namespace lockstep::checkers {
@@ -35,20 +36,6 @@ bool is_library(std::string_view module) {
     return false;
   for (const std::string_view prefix : kPrefixes) {
     if (name.substr(0, prefix.size()) == prefix)
-      return true;
-  }
-  return false;
-}
-
-/// Inlined or instantiated from a library's header, or a library's own source.
-bool is_library_source(std::string_view path) {
-  constexpr std::array kParts{
-      std::string_view{"site-packages/torch/"}, std::string_view{"dist-packages/torch/"},
-      std::string_view{"/include/torch/"},      std::string_view{"/include/ATen/"},
-      std::string_view{"/include/c10/"},        std::string_view{"/include/c++/"},
-      std::string_view{"torch/csrc/"}};
-  for (const std::string_view part : kParts) {
-    if (contains(path, part))
       return true;
   }
   return false;

@@ -286,8 +286,9 @@ bool RunJob::Impl::look_for_ranks() {
       continue;
     const std::optional<Rank> rank = told_rank(process);
     // What a rank left behind has its number, too, and nobody above it any more to tell it from
-    // one.
-    if (rank && !(process.parent == ::getpid() && processes_.has(*rank))) {
+    // one; a rank has the command that started it above it, as long as that lives.
+    const bool left = process.parent == ::getpid();
+    if (rank && !(left && (processes_.has(*rank) || processes_.command_lives()))) {
       found |= processes_.found(process.id, *rank, /*only_told=*/true);
       world_size_ = std::max(world_size_, told_number(process.id.pid, "WORLD_SIZE").value_or(0));
     }

@@ -103,6 +103,12 @@ bool TrackedProcesses::any_lives() const {
                      [](const Tracked& process) { return process.lives(); });
 }
 
+bool TrackedProcesses::command_lives() const {
+  return std::any_of(processes_.begin(), processes_.end(), [](const Tracked& process) {
+    return process.role == Role::kOther && process.lives();
+  });
+}
+
 std::vector<Watched> TrackedProcesses::known() const {
   std::vector<Watched> known;
   for (const Tracked& process : processes_)

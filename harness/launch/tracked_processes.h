@@ -44,6 +44,7 @@ class TrackedProcesses {
   /// there is none.
   [[nodiscard]] const Tracked* ended_rank(std::optional<std::int32_t> rank) const;
   [[nodiscard]] bool any_lives() const;
+  [[nodiscard]] bool command_lives() const;
   /// All of them, ended ones included: as a rank only if that is known.
   [[nodiscard]] std::vector<Watched> known() const;
   /// Those that live: ranks, and on request the command.

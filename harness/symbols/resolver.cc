@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "harness/base/library_source.h"
 #include "harness/history/run_directory.h"
 #include "harness/symbols/python_loops.h"
 
@@ -88,11 +89,11 @@ class Module {
                            ? nullptr
                            : dwfl_lineinfo(line, nullptr, &number, nullptr, nullptr, nullptr);
     if (file != nullptr && number > 0) {
-      position.file = source_path(line, file);
+      const char* const folder = dwfl_line_comp_dir(line);
+      position.file = source_path(folder != nullptr ? folder : "", file);
       position.line = number;
     }
-    if (std::string inlined = innermost_function(address); !inlined.empty())
-      position.function = std::move(inlined);
+    leave_inlined_functions(address, position);
     return position;
   }
 
@@ -132,11 +133,10 @@ class Module {
 
   /// Relative to the folder of the compilation; kept relative where builds have made it so (prefix
   /// maps), which libdw does not know and joins with that folder all the same.
-  static std::string source_path(Dwfl_Line* line, const std::string& file) {
-    const char* given = dwfl_line_comp_dir(line);
-    if (given == nullptr || *given == '\0')
+  static std::string source_path(const std::string& folder, const std::string& file) {
+    if (folder.empty())
       return file;
-    const std::string directory = std::string(given) + "/";
+    const std::string directory = folder + "/";
     const bool joined = file.compare(0, directory.size(), directory) == 0;
     std::string path = joined || file.front() == '/' ? file : directory + file;
     std::error_code failed;
@@ -145,22 +145,52 @@ class Module {
     return path;
   }
 
-  /// The function whose source line it is: the innermost inlined one.
-  std::string innermost_function(Dwarf_Addr address) {
+  /// The function whose source line it is: the innermost inlined one; of a library's, the line
+  /// that it is inlined into.
+  void leave_inlined_functions(Dwarf_Addr address, Position& position) {
     Dwarf_Addr bias = 0;
-    Dwarf_Die* unit = dwfl_module_addrdie(module_, address, &bias);
-    if (unit == nullptr)
-      return "";
-    Dwarf_Die* scopes = nullptr;
-    const int count = dwarf_getscopes(unit, address - bias, &scopes);
-    std::string name;
-    for (int i = 0; i < count && name.empty(); ++i) {
+    Dwarf_Die* const unit = dwfl_module_addrdie(module_, address, &bias);
+    Dwarf_Die* found = nullptr;
+    if (unit == nullptr || dwarf_getscopes(unit, address - bias, &found) <= 0)
+      return;
+    Dwarf_Die* scopes = nullptr;  // As they are in the code: those found go on as in the source.
+    const int count = dwarf_getscopes_die(&found[0], &scopes);
+    bool named = false;
+    for (int i = 0; i < count; ++i) {
       const int tag = dwarf_tag(&scopes[i]);
-      if (tag == DW_TAG_inlined_subroutine || tag == DW_TAG_subprogram)
-        name = name_of(scopes[i]);
+      if (tag != DW_TAG_inlined_subroutine && tag != DW_TAG_subprogram)
+        continue;
+      if (std::string name = name_of(scopes[i]); !named && !name.empty()) {
+        position.function = std::move(name);
+        named = true;
+      }
+      if (!is_library_source(position.file) || !go_to_call(*unit, scopes[i], position))
+        break;
+      named = false;
     }
     std::free(scopes);
-    return name;
+    std::free(found);
+  }
+
+  /// Where this inlined function is called; false if that is not told.
+  static bool go_to_call(Dwarf_Die& unit, Dwarf_Die& inlined, Position& position) {
+    const auto number = [&](unsigned name) {
+      Dwarf_Attribute attribute{};
+      Dwarf_Word value = 0;
+      const bool told = dwarf_formudata(dwarf_attr(&inlined, name, &attribute), &value) == 0;
+      return told ? value : 0;
+    };
+    Dwarf_Files* files = nullptr;
+    Dwarf_Attribute folder{};
+    if (number(DW_AT_call_line) == 0 || dwarf_getsrcfiles(&unit, &files, nullptr) != 0)
+      return false;
+    const char* const file = dwarf_filesrc(files, number(DW_AT_call_file), nullptr, nullptr);
+    if (file == nullptr)
+      return false;
+    const char* const given = dwarf_formstring(dwarf_attr(&unit, DW_AT_comp_dir, &folder));
+    position.file = source_path(given != nullptr ? given : "", file);
+    position.line = static_cast<std::int32_t>(number(DW_AT_call_line));
+    return true;
   }
 
   static std::string name_of(Dwarf_Die& die) {

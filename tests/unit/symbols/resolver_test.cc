@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 
 namespace lockstep::symbols {
@@ -35,6 +36,14 @@ struct Here {
 
 [[gnu::noinline]] Here around_the_inlined_function() { return inside_an_inlined_function(); }
 
+/// The call itself stands in a header of the C++ library.
+[[gnu::noinline, gnu::flatten]] Here inside_what_the_library_calls() {
+  Here here;
+  here.line = __LINE__ + 1;
+  here.address = std::invoke(return_address);
+  return here;
+}
+
 Frame frame_of(const Here& here) {
   Dl_info info{};
   EXPECT_NE(dladdr(here.address, &info), 0);
@@ -62,6 +71,18 @@ TEST(Resolver, NamesTheInnermostInlinedFunction) {
   resolver.resolve(frame);
   EXPECT_EQ(frame.line, here.line);
   EXPECT_NE(frame.function.find("inside_an_inlined_function"), std::string::npos) << frame.function;
+}
+
+TEST(Resolver, OfWhatALibraryInlinesTheLineThatCallsIt) {
+  const Here here = inside_what_the_library_calls();
+  Frame frame = frame_of(here);
+  Resolver resolver;
+  resolver.resolve(frame);
+  EXPECT_EQ(frame.line, here.line);
+  EXPECT_NE(frame.file.find("tests/unit/symbols/resolver_test.cc"), std::string::npos)
+      << frame.file;
+  EXPECT_NE(frame.function.find("inside_what_the_library_calls"), std::string::npos)
+      << frame.function;
 }
 
 TEST(Resolver, ShortensPathsBelowTheRoot) {
