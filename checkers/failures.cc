@@ -43,6 +43,59 @@ bool had_failed_collective(const Run& run, Rank rank) {
                                            [](const Collective& c) { return c.failed; });
 }
 
+/// A member that had not come to this call by then.
+std::string where_it_was(const Member& member, std::uint64_t seq, std::uint64_t at_ns) {
+  const auto place = [&](const Collective& call) {
+    return at_site(site_of(*member.process, call, "peer"));
+  };
+  if (const Collective* const call = member.at(seq))
+    return fmt::format("rank {} came to it {:.1f} s later{}", member.rank.value,
+                       static_cast<double>(call->issued_ns - at_ns) / 1e9, place(*call));
+  const Collective* const before = seq == 0 ? nullptr : member.at(seq - 1);
+  return before == nullptr
+             ? fmt::format("rank {} never came to it", member.rank.value)
+             : fmt::format("rank {} never came to it; its last call before was {} #{}{}",
+                           member.rank.value, history::name_of(before->op), before->seq,
+                           place(*before));
+}
+
+/// Who raises after such a wait for ranks that have not come speaks of them, whatever it says: a
+/// time of its own ran out, or it put the error of the call into its own words.
+void say_what_it_waited_for(const std::vector<GroupView>& groups, Failure& failure) {
+  constexpr std::uint64_t kWaitedNs = 1'000'000'000;
+  const GroupView* in = nullptr;
+  const Collective* last = nullptr;  // That its main thread issued.
+  for (const GroupView& group : groups) {
+    const Member* const member = group.member(failure.rank);
+    for (std::uint64_t seq = member == nullptr ? 0 : member->first_seq;
+         member != nullptr && seq < member->end_seq(); ++seq) {
+      const Collective* const call = member->at(seq);
+      const bool by_main =
+          call != nullptr && call->thread == static_cast<std::uint32_t>(member->process->pid);
+      if (by_main && (last == nullptr || call->issued_ns > last->issued_ns)) {
+        last = call;
+        in = &group;
+      }
+    }
+  }
+  if (last == nullptr || last->completion_unseen)
+    return;
+  const std::uint64_t until = std::min(last->completed_ns.value_or(failure.at_ns), failure.at_ns);
+  if ((last->completed_ns && !last->failed) || until < last->issued_ns + kWaitedNs)
+    return;
+  for (const Member& member : in->members) {
+    const Collective* const call = member.at(last->seq);
+    const bool came = call != nullptr ? call->issued_ns < until : member.issued > last->seq;
+    if (member.rank != failure.rank && member.vouches && !came)
+      failure.waited.push_back(where_it_was(member, last->seq, until));
+  }
+  if (failure.waited.empty())
+    return;
+  failure.waited.insert(failure.waited.begin(),
+                        fmt::format("it had waited in {} for others", in->label(*last)));
+  failure.after_a_peer = true;
+}
+
 bool failed(const ProcessEnd& end) {
   return !end.our_signal && (end.signal || end.exit_status.value_or(0) != 0);
 }
@@ -120,7 +173,7 @@ std::string first_line(const std::string& text) {
   return line;
 }
 
-std::vector<Failure> failures_of(const Run& run) {
+std::vector<Failure> failures_of(const Run& run, const std::vector<GroupView>& groups) {
   std::vector<Failure> failures;
   const auto add = [&](Failure failure) {
     for (Failure& known : failures) {
@@ -157,9 +210,16 @@ std::vector<Failure> failures_of(const Run& run) {
     for (const Raised& raised : run.raised) {  // What it printed, and caught, says nothing.
       if (raised.rank == end.rank && raised.pid == end.pid && raised.text != kTerminated) {
         const auto site = site_of(*raised.rank, raised.raised_at.frames, "raised");
-        add({*raised.rank, raised.at_ns, fmt::format("raised: {}", first_line(raised.text)),
-             raised.text, speaks_of_a_peer(raised.text), false, site ? site : aborted,
-             raised.found_out});
+        Failure failure{*raised.rank,
+                        raised.at_ns,
+                        fmt::format("raised: {}", first_line(raised.text)),
+                        raised.text,
+                        speaks_of_a_peer(raised.text),
+                        false,
+                        site ? site : aborted,
+                        raised.found_out};
+        say_what_it_waited_for(groups, failure);
+        add(std::move(failure));
       }
     }
     const bool signalled = end.signal.has_value();

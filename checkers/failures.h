@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "checkers/groups.h"
 #include "harness/history/run.h"
 #include "harness/verdict/verdict.h"
 
@@ -22,11 +23,13 @@ struct Failure {
   bool aborted{};           ///< SIGABRT: how C++ programs end on an error of the transport.
   std::optional<SiteRef> raised{};
   std::string found_out{};  ///< What was found out about it at once.
+  std::vector<std::string>
+      waited{};  ///< In which call it had waited for whom, and where those were.
 };
 
 /// One for each rank that failed by itself, whoever failed for a reason of its own first, then by
 /// time.
-std::vector<Failure> failures_of(const Run& run);
+std::vector<Failure> failures_of(const Run& run, const std::vector<GroupView>& groups);
 
 /// What a rank says whose store, which rank 0 holds as a rule, is gone, or has nobody's answer.
 bool speaks_of_the_store(std::string_view text);

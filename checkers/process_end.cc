@@ -17,6 +17,8 @@
 namespace lockstep::checkers {
 namespace {
 
+constexpr std::size_t kEvidenceMax = 8;
+
 /// Who started the rank made nothing of it: the command that started all of them, or one of its
 /// own.
 bool was_hidden(const Run& run, Rank rank) {
@@ -162,7 +164,7 @@ Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
   for (const Failure& failure : failures) {
     if (!alike.contains(failure.rank)) {
       ++finding.consequences;
-      if (finding.evidence.size() < 8)
+      if (finding.evidence.size() < kEvidenceMax)
         finding.evidence.push_back(
             fmt::format("rank {} {} after it", failure.rank.value, failure.what));
     }
@@ -182,7 +184,11 @@ Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
       finding.evidence.push_back(std::move(line));
     finding.help = kHelpWithDescriptors;
   }
-  if (first.after_a_peer)
+  for (const std::string& line : first.waited) {
+    if (finding.evidence.size() < kEvidenceMax)
+      finding.evidence.push_back(line);
+  }
+  if (first.after_a_peer && first.waited.empty())
     finding.evidence.emplace_back("it speaks of another rank; none was seen to end before");
   const Process* process = current_process(run, first.rank);
   if (finding.sites.empty() && process != nullptr && !process->collectives.empty())
@@ -252,7 +258,7 @@ Verdict ProcessEndChecker::check(const Run& run) const {
   Verdict verdict{.name = std::string(name())};
   const std::vector<GroupView> groups = group_views(run, first_act_ns(run));
   const bool whole = !groups.empty() && groups.front().run_is_whole;
-  const std::vector<Failure> failures = failures_of(run);
+  const std::vector<Failure> failures = failures_of(run, groups);
   std::vector<const ProcessEnd*> leavers;
   if (journal_is_whole(run))  // That it was not asked to go is an absence.
     leavers = early_leavers(run, groups, failures);

@@ -2,6 +2,7 @@
 // our own doing.
 #include "checkers/process_end.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "checkers/history_complete.h"
@@ -198,6 +199,13 @@ lockstep::Run launched(const std::vector<Row>& rows, std::int32_t status) {
 
 const Row kSome = times(2, {all_reduce("dp", 8)});
 
+/// It ends with status 1, and printed this before.
+void raises(lockstep::Run& run, Rank rank, const std::string& text, std::uint64_t at_ns) {
+  run.raised.push_back(
+      {.at_ns = at_ns, .rank = rank, .pid = process_of(run, rank).pid, .text = text});
+  ends_with_status(run, rank, 1, at_ns + kMs);
+}
+
 TEST(ProcessEnd, TheExceptionThatWasPrintedIsNamedWithItsLine) {
   lockstep::Run run = make_run({kSome, kSome});
   const std::uint64_t at_ns = stall_ns(run);
@@ -216,11 +224,7 @@ TEST(ProcessEnd, TheExceptionThatWasPrintedIsNamedWithItsLine) {
 TEST(ProcessEnd, ALimitOfItsOwnIsNoSilentPeer) {
   lockstep::Run run = make_run({{all_reduce("dp", 2)}, {all_reduce("dp", 2)}});
   const std::uint64_t at_ns = stall_ns(run);
-  run.raised.push_back({.at_ns = at_ns,
-                        .rank = Rank{1},
-                        .pid = 1001,
-                        .text = "TimeoutError: Timed out reading shard 7"});
-  ends_with_status(run, Rank{1}, 1, at_ns + kMs);
+  raises(run, Rank{1}, "TimeoutError: Timed out reading shard 7", at_ns);
   EXPECT_EQ(check(run).findings.at(0).culprits, RankSet{Rank{1}});
 }
 
@@ -228,14 +232,11 @@ TEST(ProcessEnd, WhoLeavesWithTheStoreIsNamed) {
   const auto without_store = [](std::uint64_t rank_0_ends_ns) {
     lockstep::Run run = make_run({{all_reduce("dp", 2)}, {all_reduce("dp", 2)}});
     const std::uint64_t at_ns = stall_ns(run);
-    run.raised.push_back({.at_ns = at_ns,
-                          .rank = Rank{1},
-                          .pid = 1001,
-                          .text =
-                              "torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. "
-                              "Did the remote server shutdown or crash?"});
+    raises(run, Rank{1},
+           "torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Did the remote server "
+           "shutdown or crash?",
+           at_ns);
     ends_with_status(run, Rank{0}, 0, rank_0_ends_ns);
-    ends_with_status(run, Rank{1}, 1, at_ns + kMs);
     return check(run).findings.at(0);
   };
   const Finding left = without_store(kStart + 50 * kMs);
@@ -298,11 +299,7 @@ TEST(ProcessEnd, WhoDiffersFromProcess0OrWaitedInVainIsNotConvicted) {
         "of the same param in process 0.",
         "RuntimeError: Operation timed out!"}) {
     lockstep::Run run = make_run({row, row, row});
-    ends_with_status(run, Rank{1}, 1, kStart + 200 * kMs);
-    run.raised.push_back({.at_ns = kStart + 199 * kMs,
-                          .rank = Rank{1},
-                          .pid = process_of(run, Rank{1}).pid,
-                          .text = text});
+    raises(run, Rank{1}, text, kStart + 199 * kMs);
     ASSERT_EQ(check(run).findings.size(), 1U);
     EXPECT_TRUE(check(run).findings[0].culprits.empty()) << text;
   }
@@ -343,16 +340,39 @@ TEST(ProcessEnd, WhoWaitedForAnotherInAMonitoredBarrierIsInnocent) {
             1,
             "Rank 1 successfully reached monitoredBarrier, but received errors while "
             "waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank."}}) {
-    const std::uint64_t at_ns = kStart + (201 - static_cast<std::uint64_t>(rank)) * kMs;
-    ends_with_status(run, Rank{rank}, 1, at_ns);
-    run.raised.push_back({.at_ns = at_ns - kMs,
-                          .rank = Rank{rank},
-                          .pid = process_of(run, Rank{rank}).pid,
-                          .text = std::string("RuntimeError: ") + text});
+    raises(run, Rank{rank}, std::string("RuntimeError: ") + text,
+           kStart + (200 - static_cast<std::uint64_t>(rank)) * kMs);
   }
   const Verdict verdict = check(run);
   ASSERT_EQ(verdict.findings.size(), 1U);
   EXPECT_TRUE(verdict.findings[0].culprits.empty());
+}
+
+/// Rank 0 gives up in its own words after its last call, which only it may have issued.
+Finding gave_up(const Row& zero, const Row& one, std::uint64_t after_ns) {
+  lockstep::Run run = make_run({zero, one});
+  const std::uint64_t at_ns = process_of(run, Rank{0}).collectives.back().issued_ns + after_ns;
+  raises(run, Rank{0}, "TimeoutError: no result", at_ns);
+  ends_with_signal(run, Rank{1}, 15, at_ns + 2 * kMs);
+  run.ends.back().our_signal = 15;
+  return check(run).findings.front();
+}
+
+TEST(ProcessEnd, WhoGaveUpWaitingForAnotherIsInnocent) {
+  const Row row = times(3, {all_reduce("dp", 8).at("t.py", 4)});
+  const Call waiting = all_reduce("dp", 8).async().pending();
+  const Finding finding = gave_up(row + Row{waiting}, row, 2'000 * kMs);
+  EXPECT_EQ(finding.code, "LS101");
+  EXPECT_TRUE(finding.culprits.empty());
+  EXPECT_THAT(finding.evidence,
+              ::testing::Contains("rank 1 never came to it; its last call before was all_reduce #2 "
+                                  "at t.py:4"));
+  // It did not wait, or not there, or not for long, or the other one was there.
+  for (const Finding& own : {gave_up(row, row, 2'000 * kMs),
+                             gave_up(row + Row{Call(waiting).on_thread(77)}, row, 2'000 * kMs),
+                             gave_up(row + Row{waiting}, row, 20 * kMs),
+                             gave_up(row + Row{waiting}, row + Row{waiting}, 2'000 * kMs)})
+    EXPECT_EQ(own.culprits, RankSet{Rank{0}}) << own.headline;
 }
 
 TEST(ProcessEnd, AbortInGloosTeardownIsNamed) {
