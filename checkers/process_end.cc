@@ -128,6 +128,31 @@ std::string after_last_call(const Run& run, Rank rank) {
                      at_site(site_of(*process, call, "last")));
 }
 
+/// All others ended by themselves as the first did, for a reason that nobody saw: a launcher tells
+/// of one exception (mp.spawn), and it may be that of all. Empty if anybody ended otherwise.
+RankSet ended_alike_unheard(const Run& run, const std::vector<Failure>& failures) {
+  const auto status_of = [&](Rank rank) -> std::optional<std::int32_t> {
+    for (const ProcessEnd& end : run.ends) {
+      if (end.role == Role::kRank && end.rank == rank && !end.our_signal)
+        return end.exit_status;
+    }
+    return std::nullopt;
+  };
+  const Failure& first = failures.front();
+  RankSet unheard;
+  for (const Rank rank : ranks_of(run)) {
+    const auto failure = std::find_if(failures.begin(), failures.end(),
+                                      [&](const Failure& f) { return f.rank == rank; });
+    if (rank == first.rank)
+      continue;
+    if (failure == failures.end() || failure->after_a_peer || !failure->exception.empty() ||
+        !status_of(rank) || status_of(rank) != status_of(first.rank))
+      return {};
+    unheard.insert(rank);
+  }
+  return first.exception.empty() ? RankSet{} : unheard;
+}
+
 Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
   const Failure& first = failures.front();
   Finding finding;
@@ -145,7 +170,8 @@ Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
   }
   if (first.exception == kEndedInTeardown)
     finding.help = kHelpWithTeardown;
-  const bool blamable = !first.after_a_peer && alike.size() < everyone.size() &&
+  const RankSet unheard = ended_alike_unheard(run, failures);
+  const bool blamable = !first.after_a_peer && alike.size() < everyone.size() && unheard.empty() &&
                         journal_is_whole(run) && (whole || failures.size() == 1);
   if (blamable ||
       (everyone.size() == 1 && !refused_its_arguments(run, first) && journal_is_whole(run))) {
@@ -173,6 +199,9 @@ Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
     finding.also.emplace_back("LS108");
     finding.evidence.emplace_back("the command that started it ended with status 0");
   }
+  if (!unheard.empty())
+    finding.evidence.push_back(fmt::format(
+        "{} ended with the same status, and what raised there was not seen", words(unheard)));
   if (!first.found_out.empty())
     finding.evidence.push_back(first.found_out);
   if (std::string late = noticed_late(run, first.rank); !late.empty()) {

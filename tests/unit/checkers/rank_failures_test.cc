@@ -1,0 +1,281 @@
+// Goal: of ranks that failed under `lockstep run`, who failed for a reason of its own: by what it
+// printed, what it had waited for, how it aborted and what its launcher did.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkers/process_end.h"
+#include "tests/support/typed_run.h"
+
+namespace lockstep::testing {
+namespace {
+
+Verdict check(const lockstep::Run& run) { return checkers::ProcessEndChecker().check(run); }
+
+lockstep::Run launched(const std::vector<Row>& rows, std::int32_t status) {
+  lockstep::Run run = make_run(rows);
+  run.starts.push_back({0, kStart / 8, Role::kOther, std::nullopt, 900});
+  ProcessEnd end;
+  end.at_ns = stall_ns(run) + 9000 * kMs;
+  end.role = Role::kOther;
+  end.pid = 900;
+  end.exit_status = status;
+  run.ends.push_back(end);
+  return run;
+}
+
+const Row kSome = times(2, {all_reduce("dp", 8)});
+
+/// It ends with status 1, and printed this before.
+void raises(lockstep::Run& run, Rank rank, const std::string& text, std::uint64_t at_ns) {
+  run.raised.push_back(
+      {.at_ns = at_ns, .rank = rank, .pid = process_of(run, rank).pid, .text = text});
+  ends_with_status(run, rank, 1, at_ns + kMs);
+}
+
+TEST(RankFailures, TheExceptionThatWasPrintedIsNamedWithItsLine) {
+  lockstep::Run run = make_run({kSome, kSome});
+  const std::uint64_t at_ns = stall_ns(run);
+  Raised raised{.at_ns = at_ns, .rank = Rank{1}, .pid = 1001, .text = "ValueError: bad batch"};
+  raised.raised_at.frames = {{"", 0, "t.py", 9, "load", {}}};
+  run.raised.push_back(raised);
+  EXPECT_TRUE(check(run).findings.empty()) << "caught: it ended well";
+  ends_with_status(run, Rank{1}, 1, at_ns + kMs);
+  const Verdict verdict = check(run);
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].headline, "rank 1 raised: ValueError: bad batch at t.py:9");
+  EXPECT_EQ(verdict.findings[0].culprits, RankSet{Rank{1}});
+  EXPECT_EQ(verdict.findings[0].sites.front().line, 9);
+}
+
+TEST(RankFailures, ALimitOfItsOwnIsNoSilentPeer) {
+  lockstep::Run run = make_run({{all_reduce("dp", 2)}, {all_reduce("dp", 2)}});
+  const std::uint64_t at_ns = stall_ns(run);
+  raises(run, Rank{1}, "TimeoutError: Timed out reading shard 7", at_ns);
+  EXPECT_EQ(check(run).findings.at(0).culprits, RankSet{Rank{1}});
+}
+
+TEST(RankFailures, WhoLeavesWithTheStoreIsNamed) {
+  const auto without_store = [](std::uint64_t rank_0_ends_ns) {
+    lockstep::Run run = make_run({{all_reduce("dp", 2)}, {all_reduce("dp", 2)}});
+    const std::uint64_t at_ns = stall_ns(run);
+    raises(run, Rank{1},
+           "torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Did the remote server "
+           "shutdown or crash?",
+           at_ns);
+    ends_with_status(run, Rank{0}, 0, rank_0_ends_ns);
+    return check(run).findings.at(0);
+  };
+  const Finding left = without_store(kStart + 50 * kMs);
+  EXPECT_EQ(left.code, "LS102");
+  EXPECT_EQ(left.culprits, RankSet{Rank{0}});
+  const Finding later = without_store(kStart + 60'000 * kMs);
+  EXPECT_EQ(later.code, "LS101");
+  EXPECT_TRUE(later.culprits.empty()) << "rank 1 only found it gone";
+}
+
+TEST(RankFailures, WhatTheLauncherEndedIsAConsequence) {
+  lockstep::Run run = launched({kSome, kSome + Row{all_reduce("dp", 8).failed()}, kSome}, 1);
+  ends_with_status(run, Rank{1}, 1, stall_ns(run) + 2 * kMs);  // It lost rank 0, which left early.
+  ends_with_signal(run, Rank{2}, 15, stall_ns(run) + 3 * kMs);
+  EXPECT_EQ(check(run).findings.front().culprits, RankSet{Rank{0}});
+  ends_with_status(run, Rank{0}, 1, stall_ns(run) + 2 * kMs);
+  EXPECT_EQ(check(run).findings.front().culprits, RankSet{Rank{0}});
+  // Without a launcher nobody of the job sends signals.
+  lockstep::Run alone = make_run({kSome, kSome, kSome});
+  ends_with_status(alone, Rank{1}, 1, stall_ns(alone) + 2 * kMs);
+  ends_with_signal(alone, Rank{2}, 15, stall_ns(alone) + kMs);
+  EXPECT_EQ(check(alone).findings.front().culprits, RankSet{Rank{2}});
+}
+
+TEST(RankFailures, AnAttemptThatWasRepeatedIsOver) {
+  lockstep::Run run = launched({kSome, kSome}, 0);
+  add_failed_attempt(run);
+  EXPECT_TRUE(check(run).findings.empty());
+}
+
+TEST(RankFailures, AFailureHiddenByTheLauncherIsSaidToBe) {
+  for (const std::int32_t status : {0, 1}) {
+    lockstep::Run run = launched({kSome, kSome}, status);
+    ends_with_status(run, Rank{1}, 3, stall_ns(run));
+    const Verdict verdict = check(run);
+    ASSERT_EQ(verdict.findings.size(), 1U);
+    EXPECT_EQ(verdict.findings[0].code, "LS101");
+    EXPECT_EQ(verdict.findings[0].also.size(), status == 0 ? 1U : 0U);
+  }
+}
+
+TEST(RankFailures, WhatAProgramSaysOfItsArgumentsIsNoRanksFault) {
+  lockstep::Run run = launched({{}, {}}, 1);
+  run.plan.command = {"python", "-m", "torch.distributed.launch", "t.py"};
+  ends_with_status(run, Rank{0}, 2, kStart);
+  ends_with_signal(run, Rank{1}, 15, kStart + kMs);  // Before it came so far.
+  const Finding finding = check(run).findings.front();
+  EXPECT_EQ(finding.code, "LS101");
+  EXPECT_TRUE(finding.culprits.empty());
+  EXPECT_EQ(finding.affected, RankSet::all(2));
+  EXPECT_NE(finding.help.find("--local-rank"), std::string::npos);
+  run.plan.command = {"torchrun", "t.py"};
+  EXPECT_EQ(check(run).findings.front().help.find("--local-rank"), std::string::npos);
+}
+
+TEST(RankFailures, WhoDiffersFromProcess0OrWaitedInVainIsNotConvicted) {
+  const Row row = times(3, {all_reduce("dp", 8)});
+  for (const std::string text :
+       {"RuntimeError: [1]: params[2] in this process with sizes [3, 8] appears not to match sizes "
+        "of the same param in process 0.",
+        "RuntimeError: Operation timed out!"}) {
+    lockstep::Run run = make_run({row, row, row});
+    raises(run, Rank{1}, text, kStart + 199 * kMs);
+    ASSERT_EQ(check(run).findings.size(), 1U);
+    EXPECT_TRUE(check(run).findings[0].culprits.empty()) << text;
+  }
+}
+
+TEST(RankFailures, ArgumentsThatOneRankRefusedAreItsOwn) {
+  lockstep::Run run = make_run({{}, {}});
+  ends_with_status(run, Rank{1}, 2, kStart);
+  ends_with_signal(run, Rank{0}, 15, kStart + kMs);
+  for (ProcessEnd& end : run.ends) {
+    if (end.rank == Rank{0})
+      end.our_signal = 15;  // It waited for rank 1, and we had to end it.
+  }
+  const Finding finding = check(run).findings.front();
+  EXPECT_EQ(finding.headline, "rank 1 exited with status 2");
+  EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
+}
+
+/// Rank 1 aborted as std::terminate does, and said what it says.
+lockstep::Run terminated(const Row& row, const std::string& said) {
+  lockstep::Run run = make_run({row, row});
+  ends_with_signal(run, Rank{1}, 6, kStart + 200 * kMs);
+  run.raised.push_back({.at_ns = kStart + 199 * kMs,
+                        .rank = Rank{1},
+                        .pid = process_of(run, Rank{1}).pid,
+                        .text = said});
+  return run;
+}
+
+constexpr const char* kTerminate = "terminate called without an active exception";
+
+TEST(RankFailures, WhoWaitedForAnotherInAMonitoredBarrierIsInnocent) {
+  const Row row = times(3, {all_reduce("dp", 8)});
+  lockstep::Run run = make_run({row, row, row});
+  for (const auto& [rank, text] :
+       {std::pair{0, "[Rank 0]: Rank 2 failed to pass monitoredBarrier in 6000 ms"},
+        std::pair{
+            1,
+            "Rank 1 successfully reached monitoredBarrier, but received errors while "
+            "waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank."}}) {
+    raises(run, Rank{rank}, std::string("RuntimeError: ") + text,
+           kStart + (200 - static_cast<std::uint64_t>(rank)) * kMs);
+  }
+  const Verdict verdict = check(run);
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_TRUE(verdict.findings[0].culprits.empty());
+}
+
+/// Rank 0 gives up in its own words after its last call, which only it may have issued.
+Finding gave_up(const Row& zero, const Row& one, std::uint64_t after_ns) {
+  lockstep::Run run = make_run({zero, one});
+  const std::uint64_t at_ns = process_of(run, Rank{0}).collectives.back().issued_ns + after_ns;
+  raises(run, Rank{0}, "TimeoutError: no result", at_ns);
+  ends_with_signal(run, Rank{1}, 15, at_ns + 2 * kMs);
+  run.ends.back().our_signal = 15;
+  return check(run).findings.front();
+}
+
+TEST(RankFailures, WhoGaveUpWaitingForAnotherIsInnocent) {
+  const Row row = times(3, {all_reduce("dp", 8).at("t.py", 4)});
+  const Call waiting = all_reduce("dp", 8).async().pending();
+  const Finding finding = gave_up(row + Row{waiting}, row, 2'000 * kMs);
+  EXPECT_EQ(finding.code, "LS101");
+  EXPECT_TRUE(finding.culprits.empty());
+  EXPECT_THAT(finding.evidence,
+              ::testing::Contains("rank 1 never came to it; its last call before was all_reduce #2 "
+                                  "at t.py:4"));
+  // It did not wait, or not there, or not for long, or the other one was there.
+  for (const Finding& own : {gave_up(row, row, 2'000 * kMs),
+                             gave_up(row + Row{Call(waiting).on_thread(77)}, row, 2'000 * kMs),
+                             gave_up(row + Row{waiting}, row, 20 * kMs),
+                             gave_up(row + Row{waiting}, row + Row{waiting}, 2'000 * kMs)})
+    EXPECT_EQ(own.culprits, RankSet{Rank{0}}) << own.headline;
+}
+
+TEST(RankFailures, WhatAllEndedAlikeOfIsNotOneRanksFault) {
+  for (const auto& [status, culprits] : {std::pair{1, RankSet{}}, std::pair{3, RankSet{Rank{1}}}}) {
+    lockstep::Run run = make_run({kSome, kSome});
+    raises(run, Rank{1}, "FileNotFoundError: labels.txt", stall_ns(run));
+    ends_with_status(run, Rank{0}, status, stall_ns(run) + 2 * kMs);  // Of what, nobody saw.
+    EXPECT_EQ(check(run).findings.at(0).culprits, culprits) << status;
+  }
+}
+
+TEST(RankFailures, AbortInGloosTeardownIsNamed) {
+  const Verdict verdict = check(terminated(times(3, {all_reduce("dp", 8)}), kTerminate));
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  const Finding& finding = verdict.findings[0];
+  EXPECT_EQ(finding.code, "LS101");
+  EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
+  EXPECT_EQ(finding.headline,
+            "rank 1 was ended by SIGABRT in Gloo's teardown: its process group outlived Python");
+  EXPECT_NE(finding.help.find("destroy_process_group"), std::string::npos);
+}
+
+TEST(RankFailures, OtherAbortsAreNotThatOfGloosTeardown) {
+  const Row whole = times(3, {all_reduce("dp", 8)});
+  const Row open = whole + Row{all_reduce("dp", 8).async().pending()};
+  for (const lockstep::Run& run :
+       {terminated(whole, "bad alloc"), terminated({}, kTerminate), terminated(open, kTerminate)}) {
+    const Verdict verdict = check(run);
+    ASSERT_EQ(verdict.findings.size(), 1U);
+    EXPECT_EQ(verdict.findings[0].headline.find("teardown"), std::string::npos);
+    EXPECT_EQ(verdict.findings[0].headline.find("without an active"), std::string::npos);
+    EXPECT_TRUE(verdict.findings[0].help.empty());
+  }
+}
+
+TEST(RankFailures, WhatWasRaisedComesBeforeTheTeardownThatFollowed) {
+  lockstep::Run run = terminated(times(3, {all_reduce("dp", 8)}), kTerminate);
+  run.raised.insert(run.raised.begin(), {.at_ns = kStart + 190 * kMs,
+                                         .rank = Rank{1},
+                                         .pid = process_of(run, Rank{1}).pid,
+                                         .text = "ValueError: no such file"});
+  const Verdict verdict = check(run);
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].headline, "rank 1 raised: ValueError: no such file");
+}
+
+/// In the abort of rank 1 as lockstep finds it, seen from below.
+lockstep::Run aborted(const std::vector<std::string>& callers_of_abort) {
+  lockstep::Run run = terminated(times(3, {all_reduce("dp", 8)}), "server closed the connection");
+  StackSample stack{.at_ns = kStart + 150 * kMs,
+                    .rank = Rank{1},
+                    .pid = process_of(run, Rank{1}).pid,
+                    .frames = {{.function = "nanosleep"}, {.function = "abort"}}};
+  for (const std::string& function : callers_of_abort)
+    stack.frames.push_back({.function = function});
+  stack.frames.push_back({.module = "train", .file = "train.cc", .line = 12, .function = "load"});
+  run.stacks.push_back(std::move(stack));
+  return run;
+}
+
+TEST(RankFailures, WhatAbortedItIsNamedByItsLine) {
+  for (const auto& callers : {std::vector<std::string>{"std::terminate()", "__cxa_throw"}, {}}) {
+    const Finding finding = check(aborted(callers)).findings.front();
+    ASSERT_EQ(finding.sites.size(), 1U);
+    EXPECT_EQ(finding.sites[0].line, 12);
+    EXPECT_EQ(finding.sites[0].role, "raised");
+    EXPECT_NE(finding.headline.find(" at train.cc:12"), std::string::npos);
+  }
+}
+
+TEST(RankFailures, WhatLeftTheLineThatThrewHasNoLine) {
+  const auto in_rethrow = aborted({"std::terminate()", "__cxa_rethrow"});
+  lockstep::Run of_another_process = aborted({});
+  of_another_process.stacks[0].pid = 1;
+  for (const lockstep::Run& run : {in_rethrow, of_another_process})
+    EXPECT_TRUE(check(run).findings.front().sites.empty());
+}
+
+}  // namespace
+}  // namespace lockstep::testing
