@@ -153,40 +153,10 @@ RankSet ended_alike_unheard(const Run& run, const std::vector<Failure>& failures
   return first.exception.empty() ? RankSet{} : unheard;
 }
 
-Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
+/// What followed, what hid it, what it had waited for, and where the first one was.
+void add_evidence(const Run& run, const std::vector<Failure>& failures, const RankSet& alike,
+                  const RankSet& unheard, Finding& finding) {
   const Failure& first = failures.front();
-  Finding finding;
-  finding.code = "LS101";
-  finding.at_ns = first.at_ns;
-  RankSet alike{first.rank};  // One exception on several ranks is one mistake.
-  for (const Failure& failure : failures) {
-    if (!first.exception.empty() && failure.exception == first.exception)
-      alike.insert(failure.rank);
-  }
-  const RankSet everyone = ranks_of(run);
-  if (refused_its_arguments(run, first)) {
-    alike = everyone;
-    finding.help = help_with_arguments(run.plan);
-  }
-  if (first.exception == kEndedInTeardown)
-    finding.help = kHelpWithTeardown;
-  const RankSet unheard = ended_alike_unheard(run, failures);
-  const bool blamable = !first.after_a_peer && alike.size() < everyone.size() && unheard.empty() &&
-                        journal_is_whole(run) && (whole || failures.size() == 1);
-  if (blamable ||
-      (everyone.size() == 1 && !refused_its_arguments(run, first) && journal_is_whole(run))) {
-    finding.culprits = alike;
-    finding.confidence = Confidence::kCertain;
-  }
-  finding.affected = everyone.minus(finding.culprits);
-  const std::string where = first.raised ? at_site(first.raised) : "";
-  finding.headline = fmt::format("{} {}{}", words(alike), first.what, where);
-  for (const Failure& failure : failures) {
-    if (alike.contains(failure.rank) && failure.raised) {
-      finding.sites.push_back(*failure.raised);
-      break;
-    }
-  }
   for (const Failure& failure : failures) {
     if (!alike.contains(failure.rank)) {
       ++finding.consequences;
@@ -212,6 +182,8 @@ Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
     for (std::string& line : descriptors_of(run, first.rank))
       finding.evidence.push_back(std::move(line));
     finding.help = kHelpWithDescriptors;
+  } else if (first.exception == kEndedInTeardown) {
+    finding.help = kHelpWithTeardown;
   }
   for (const std::string& line : first.waited) {
     if (finding.evidence.size() < kEvidenceMax)
@@ -223,6 +195,42 @@ Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
   if (finding.sites.empty() && process != nullptr && !process->collectives.empty())
     finding.evidence.push_back(
         fmt::format("rank {} failed {}", first.rank.value, after_last_call(run, first.rank)));
+}
+
+Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
+  const Failure& first = failures.front();
+  Finding finding;
+  finding.code = "LS101";
+  finding.at_ns = first.at_ns;
+  RankSet alike{first.rank};  // One exception on several ranks is one mistake.
+  for (const Failure& failure : failures) {
+    if (!first.exception.empty() && failure.exception == first.exception)
+      alike.insert(failure.rank);
+  }
+  const RankSet everyone = ranks_of(run);
+  const bool refused = refused_its_arguments(run, first);
+  if (refused) {
+    alike = everyone;
+    finding.help = help_with_arguments(run.plan);
+  }
+  const RankSet unheard = ended_alike_unheard(run, failures);
+  const bool blamable = !first.after_a_peer && alike.size() < everyone.size() && unheard.empty() &&
+                        journal_is_whole(run) && (whole || failures.size() == 1);
+  const bool alone = everyone.size() == 1 && !refused && journal_is_whole(run);
+  if (blamable || alone) {
+    finding.culprits = alike;
+    finding.confidence = Confidence::kCertain;
+  }
+  finding.affected = everyone.minus(finding.culprits);
+  const std::string where = first.raised ? at_site(first.raised) : "";
+  finding.headline = fmt::format("{} {}{}", words(alike), first.what, where);
+  for (const Failure& failure : failures) {
+    if (alike.contains(failure.rank) && failure.raised) {
+      finding.sites.push_back(*failure.raised);
+      break;
+    }
+  }
+  add_evidence(run, failures, alike, unheard, finding);
   return finding;
 }
 

@@ -8,6 +8,8 @@ namespace {
 
 // An end is on record when lockstep has seen it: on a busy machine, after what followed it.
 constexpr std::uint64_t kSeenLateNs = 250'000'000;
+// All ranks of a world come into their group within such a time; a side-car takes longer to start.
+constexpr std::uint64_t kFormsNs = 2'000'000'000;
 
 const ProcessEnd* end_of(const Run& run, std::int32_t pid, Rank rank) {
   const auto at = std::find_if(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
@@ -43,6 +45,27 @@ bool is_beside(const Run& run, const Process& one, const Process& other) {
   return alone != other_alone ? alone : first;
 }
 
+void put_beside(Process& process) {
+  process.beside = process.rank;
+  process.rank.reset();
+}
+
+/// Two worlds that formed at one time (two jobs of one command): who was first says nothing of who
+/// belongs together, and nobody is a rank whose place is claimed twice.
+void give_up_where_worlds_mix(const std::vector<Process*>& by_time) {
+  std::uint64_t last_ns = 0;  // When the last rank came into its group.
+  for (const Process* const process : by_time)
+    last_ns = std::max(last_ns, process->rank ? process->opened_ns : 0);
+  for (const Process* const other : by_time) {
+    if (!other->beside || other->world_size < 2 || other->opened_ns > last_ns + kFormsNs)
+      continue;
+    for (Process* const process : by_time) {
+      if (process->rank == other->beside && process->pid != other->parent_pid)
+        put_beside(*process);
+    }
+  }
+}
+
 void settle_processes(Run& run) {
   for (Process& process : run.processes) {
     if (process.beside)
@@ -59,11 +82,10 @@ void settle_processes(Run& run) {
   for (Process* const process : by_time) {
     if (std::any_of(by_time.begin(), by_time.end(), [&](const Process* other) {
           return other->rank && is_beside(run, *process, *other);
-        })) {
-      process->beside = process->rank;
-      process->rank.reset();
-    }
+        }))
+      put_beside(*process);
   }
+  give_up_where_worlds_mix(by_time);
 }
 
 /// The last process of this rank that came into a group from then on; null if there is none.

@@ -14,7 +14,7 @@ namespace lockstep::history {
 /// are left in Process::beside, and their starts and ends have Role::kBeside: a process that came
 /// into a group while the rank was in one (of two or more) already, an attempt that was followed by
 /// another one, and a wrapper of a process that is the rank (except for its end where that tells
-/// more).
+/// more). Of two worlds that formed at one time nobody has a rank that both have.
 void settle_places(Run& run);
 
 /// A wrapper of this rank lived at that time: it may start another process as the rank.

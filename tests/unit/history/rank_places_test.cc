@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint64_t kSecond = 1'000'000'000;
 constexpr Rank kRank{1};
 
-/// One run of rank 1; times in seconds.
+/// One run; times in seconds.
 class Claims {
  public:
   Claims& started(std::int32_t pid, std::uint64_t at) {
@@ -27,10 +27,11 @@ class Claims {
                          .exit_status = status});
     return *this;
   }
-  Claims& in_a_group(std::int32_t pid, std::uint64_t at, std::int32_t world_size = 2) {
+  Claims& in_a_group(std::int32_t pid, std::uint64_t at, std::int32_t world_size = 2,
+                     Rank rank = kRank) {
     Process process;
     process.pid = pid;
-    process.rank = kRank;
+    process.rank = rank;
     process.world_size = world_size;
     process.opened_ns = at * kSecond;
     process.groups.emplace_back();
@@ -100,11 +101,11 @@ TEST(RankPlaces, AnAttemptThatWasFollowedIsOver) {
 
 TEST(RankPlaces, ASideCarDoesNotTakeThePlace) {
   Claims claims;
-  claims.in_a_group(11, 3).started(11, 3).in_a_group(20, 4).started(20, 4);
+  claims.in_a_group(11, 3).started(11, 3).in_a_group(20, 6).started(20, 6);
   EXPECT_EQ(ranks(claims.settled()), Pids{11});
-  claims.ended(20, 6, 1);
+  claims.ended(20, 7, 1);
   EXPECT_EQ(ends(claims.settled()), Pids{});
-  claims.ended(11, 7, 0);
+  claims.ended(11, 8, 0);
   EXPECT_EQ(ends(claims.settled()), Pids{11});
 }
 
@@ -114,6 +115,19 @@ TEST(RankPlaces, AWorldOfItsOwnAloneIsNoClaim) {
     claims.in_a_group(20, at, 1).started(20, at).in_a_group(11, 3).started(11, 3);
     EXPECT_EQ(ranks(claims.settled()), Pids{11});
   }
+}
+
+TEST(RankPlaces, OfWorldsThatFormAtOneTimeNobodyIsTakenForTheOther) {
+  const auto mixed = [](std::uint64_t later) {
+    Claims claims;
+    return claims.in_a_group(10, 3, 2, Rank{0})
+        .in_a_group(21, 3)
+        .started(21, 3)
+        .in_a_group(11, later)
+        .settled();
+  };
+  EXPECT_EQ(ranks(mixed(4)), Pids{10});
+  EXPECT_EQ(ranks(mixed(6)), (Pids{10, 21}));
 }
 
 TEST(RankPlaces, WhoseEndIsNotOnRecordMayHaveEnded) {
