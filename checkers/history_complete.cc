@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "checkers/groups.h"
 
 namespace lockstep::checkers {
@@ -14,10 +16,17 @@ std::vector<std::string> what_is_missing(const Run& run) {
   if (!run.journal_complete)
     missing.emplace_back("LS901: the journal of the run has a gap or no end");
   for (const Rank rank : ranks_of(run)) {
+    const bool claimed =
+        std::any_of(run.processes.begin(), run.processes.end(),
+                    [&](const Process& process) { return process.beside == rank; });
     if (current_process(run, rank) == nullptr)
-      missing.push_back(fmt::format("LS901: rank {} has no history", rank.value));
+      missing.push_back(
+          fmt::format("LS901: rank {} {}", rank.value,
+                      claimed ? "is in two worlds that formed at one time" : "has no history"));
   }
   for (const Process& process : run.processes) {
+    if (process.beside)  // Nothing is judged by it.
+      continue;
     const std::string whose = process.rank ? fmt::format("rank {}", process.rank->value)
                                            : fmt::format("process {}", process.pid);
     if (process.damaged)

@@ -110,7 +110,7 @@ TEST(RankPlaces, ASideCarDoesNotTakeThePlace) {
 }
 
 TEST(RankPlaces, AWorldOfItsOwnAloneIsNoClaim) {
-  for (const std::uint64_t at : {2, 4}) {
+  for (const std::uint64_t at : {2U, 4U}) {
     Claims claims;
     claims.in_a_group(20, at, 1).started(20, at).in_a_group(11, 3).started(11, 3);
     EXPECT_EQ(ranks(claims.settled()), Pids{11});
