@@ -59,6 +59,17 @@ std::string where_it_was(const Member& member, std::uint64_t seq, std::uint64_t 
                            place(*before));
 }
 
+/// Its last word was for a peer that is gone: SIGPIPE in the middle of a collective. (Elsewhere it
+/// may be that nobody reads its output.)
+bool wrote_to_nobody(const Run& run, const ProcessEnd& end) {
+  const Process* process = current_process(run, *end.rank);
+  return end.signal == SIGPIPE && process != nullptr &&
+         std::any_of(process->collectives.begin(), process->collectives.end(),
+                     [&](const Collective& c) {
+                       return c.issued_ns < end.at_ns && !c.completed_ns && !c.completion_unseen;
+                     });
+}
+
 /// Who raises after such a wait for ranks that have not come speaks of them, whatever it says: a
 /// time of its own ran out, or it put the error of the call into its own words.
 void say_what_it_waited_for(const std::vector<GroupView>& groups, Failure& failure) {
@@ -224,15 +235,15 @@ std::vector<Failure> failures_of(const Run& run, const std::vector<GroupView>& g
     }
     const bool signalled = end.signal.has_value();
     const bool hit = signalled && *end.signal != SIGABRT && *end.signal != SIGPIPE;
-    Failure failure{
-        *end.rank,
-        end.at_ns,
-        signalled ? fmt::format("was killed by {}", signal_name(*end.signal))
-                  : fmt::format("exited with status {}", *end.exit_status),
-        "",
-        (!hit && had_failed_collective(run, *end.rank)) || may_be_the_launchers(run, end),
-        signalled && *end.signal == SIGABRT,
-        aborted};
+    Failure failure{*end.rank,
+                    end.at_ns,
+                    signalled ? fmt::format("was killed by {}", signal_name(*end.signal))
+                              : fmt::format("exited with status {}", *end.exit_status),
+                    "",
+                    (!hit && had_failed_collective(run, *end.rank)) || wrote_to_nobody(run, end) ||
+                        may_be_the_launchers(run, end),
+                    signalled && *end.signal == SIGABRT,
+                    aborted};
     add(std::move(failure));
   }
   // Whoever failed for a reason of its own comes before whoever may only have noticed; then by

@@ -210,6 +210,16 @@ TEST(RankFailures, WhatAllEndedAlikeOfIsNotOneRanksFault) {
   }
 }
 
+TEST(RankFailures, WhoWroteToAPeerThatWasGoneFollowedIt) {
+  const Row open = kSome + Row{all_reduce("dp", 8).async().pending()};
+  for (const auto& [row, culprit] : {std::pair{open, Rank{1}}, std::pair{kSome, Rank{0}}}) {
+    lockstep::Run run = make_run({row, row});
+    ends_with_signal(run, Rank{0}, 13, stall_ns(run));  // Seen before what it came of.
+    ends_with_signal(run, Rank{1}, 9, stall_ns(run) + kMs);
+    EXPECT_EQ(check(run).findings.at(0).culprits, RankSet{culprit});
+  }
+}
+
 TEST(RankFailures, AbortInGloosTeardownIsNamed) {
   const Verdict verdict = check(terminated(times(3, {all_reduce("dp", 8)}), kTerminate));
   ASSERT_EQ(verdict.findings.size(), 1U);
