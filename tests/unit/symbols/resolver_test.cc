@@ -52,37 +52,29 @@ Frame frame_of(const Here& here) {
           reinterpret_cast<std::uintptr_t>(here.address) - 1 - base, "", 0, ""};
 }
 
-TEST(Resolver, FindsFileLineAndFunction) {
-  const Here here = inside_a_function();
+/// The frame of this line of this file, and of a function whose name has this in it.
+Frame resolved(const Here& here, const char* function) {
   Frame frame = frame_of(here);
   Resolver resolver;
   resolver.resolve(frame);
   EXPECT_EQ(frame.line, here.line);
   EXPECT_NE(frame.file.find("tests/unit/symbols/resolver_test.cc"), std::string::npos)
       << frame.file;
-  EXPECT_NE(frame.function.find("inside_a_function"), std::string::npos) << frame.function;
+  EXPECT_NE(frame.function.find(function), std::string::npos) << frame.function;
+  return frame;
+}
+
+TEST(Resolver, FindsFileLineAndFunction) {
+  const Frame frame = resolved(inside_a_function(), "inside_a_function");
   EXPECT_EQ(frame.function.find("()"), std::string::npos) << frame.function;
 }
 
 TEST(Resolver, NamesTheInnermostInlinedFunction) {
-  const Here here = around_the_inlined_function();
-  Frame frame = frame_of(here);
-  Resolver resolver;
-  resolver.resolve(frame);
-  EXPECT_EQ(frame.line, here.line);
-  EXPECT_NE(frame.function.find("inside_an_inlined_function"), std::string::npos) << frame.function;
+  resolved(around_the_inlined_function(), "inside_an_inlined_function");
 }
 
 TEST(Resolver, OfWhatALibraryInlinesTheLineThatCallsIt) {
-  const Here here = inside_what_the_library_calls();
-  Frame frame = frame_of(here);
-  Resolver resolver;
-  resolver.resolve(frame);
-  EXPECT_EQ(frame.line, here.line);
-  EXPECT_NE(frame.file.find("tests/unit/symbols/resolver_test.cc"), std::string::npos)
-      << frame.file;
-  EXPECT_NE(frame.function.find("inside_what_the_library_calls"), std::string::npos)
-      << frame.function;
+  resolved(inside_what_the_library_calls(), "inside_what_the_library_calls");
 }
 
 TEST(Resolver, ShortensPathsBelowTheRoot) {
