@@ -13,6 +13,7 @@
 #include "checkers/leftovers.h"
 #include "checkers/sites.h"
 #include "checkers/waits.h"
+#include "harness/history/rank_places.h"
 
 namespace lockstep::checkers {
 namespace {
@@ -23,9 +24,8 @@ constexpr std::size_t kEvidenceMax = 8;
 /// own.
 bool was_hidden(const Run& run, Rank rank) {
   return std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
-    const bool of_its_own = end.role == Role::kBeside && end.rank == rank &&
-                            std::none_of(run.processes.begin(), run.processes.end(),
-                                         [&](const Process& p) { return p.pid == end.pid; });
+    const bool of_its_own =
+        end.role == Role::kBeside && end.rank == rank && history::has_no_group(run, end.pid);
     return (end.role == Role::kOther || of_its_own) && !end.our_signal && end.exit_status == 0;
   });
 }

@@ -4,6 +4,13 @@
 #include <vector>
 
 namespace lockstep::history {
+
+bool has_no_group(const Run& run, std::int32_t pid) {
+  return std::none_of(run.processes.begin(), run.processes.end(), [&](const Process& process) {
+    return process.pid == pid && !process.groups.empty();
+  });
+}
+
 namespace {
 
 // An end is on record when lockstep has seen it: on a busy machine, after what followed it.
@@ -106,12 +113,6 @@ bool was_followed(const Run& run, const ProcessEnd& end) {
            return start.role == Role::kRank && start.rank == end.rank && start.pid != end.pid &&
                   start.at_ns >= end.at_ns;
          });
-}
-
-bool has_no_group(const Run& run, std::int32_t pid) {
-  return std::none_of(run.processes.begin(), run.processes.end(), [&](const Process& process) {
-    return process.pid == pid && !process.groups.empty();
-  });
 }
 
 /// The process that this one started as the rank; null if it is no wrapper.

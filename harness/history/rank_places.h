@@ -17,6 +17,9 @@ namespace lockstep::history {
 /// more). Of two worlds that formed at one time nobody has a rank that both have.
 void settle_places(Run& run);
 
+/// This process was in no process group that anybody saw: beside its rank it is a wrapper of it.
+bool has_no_group(const Run& run, std::int32_t pid);
+
 /// A wrapper of this rank lived at that time: it may start another process as the rank.
 bool wrapper_lives(const Run& run, Rank rank, std::uint64_t at_ns);
 
