@@ -83,17 +83,11 @@ class Module {
     const Dwarf_Addr address = bias_ + offset + (offset < lowest_ ? lowest_ : 0);
     if (const char* symbol = dwfl_module_addrname(module_, address); symbol != nullptr)
       position.function = without_arguments(demangled(symbol));
-    Dwfl_Line* line = dwfl_module_getsrc(module_, address);
-    int number = 0;
-    const char* file = line == nullptr
-                           ? nullptr
-                           : dwfl_lineinfo(line, nullptr, &number, nullptr, nullptr, nullptr);
-    if (file != nullptr && number > 0) {
-      const char* const folder = dwfl_line_comp_dir(line);
-      position.file = source_path(folder != nullptr ? folder : "", file);
-      position.line = number;
+    Dwarf_Addr bias = 0;
+    if (Dwarf_Die* const unit = unit_of(address, bias); unit != nullptr) {
+      find_line(*unit, address - bias, position);
+      leave_inlined_functions(*unit, address - bias, position);
     }
-    leave_inlined_functions(address, position);
     return position;
   }
 
@@ -131,6 +125,34 @@ class Module {
     lowest_ = lowest == ~std::uint64_t{0} ? 0 : lowest;
   }
 
+  /// The compilation unit that has this address. Not every compiler writes the index that libdwfl
+  /// asks (clang does not): then each unit is asked.
+  Dwarf_Die* unit_of(Dwarf_Addr address, Dwarf_Addr& bias) {
+    if (Dwarf_Die* const indexed = dwfl_module_addrdie(module_, address, &bias); indexed != nullptr)
+      return indexed;
+    Dwarf_Die* unit = nullptr;
+    while ((unit = dwfl_module_nextcu(module_, unit, &bias)) != nullptr)
+      if (dwarf_haspc(unit, address - bias) > 0)
+        return unit;
+    return nullptr;
+  }
+
+  static std::string folder_of(Dwarf_Die& unit) {
+    Dwarf_Attribute folder{};
+    const char* const given = dwarf_formstring(dwarf_attr(&unit, DW_AT_comp_dir, &folder));
+    return given != nullptr ? given : "";
+  }
+
+  static void find_line(Dwarf_Die& unit, Dwarf_Addr address, Position& position) {
+    Dwarf_Line* const line = dwarf_getsrc_die(&unit, address);
+    int number = 0;
+    const char* const file = line == nullptr ? nullptr : dwarf_linesrc(line, nullptr, nullptr);
+    if (file == nullptr || dwarf_lineno(line, &number) != 0 || number <= 0)
+      return;
+    position.file = source_path(folder_of(unit), file);
+    position.line = number;
+  }
+
   /// Relative to the folder of the compilation; kept relative where builds have made it so (prefix
   /// maps), which libdw does not know and joins with that folder all the same.
   static std::string source_path(const std::string& folder, const std::string& file) {
@@ -145,31 +167,41 @@ class Module {
     return path;
   }
 
+  /// What has this address, from the function to what is inlined there, innermost last. Not
+  /// dwarf_getscopes, which does not look into namespaces, where clang puts functions.
+  static void find_scopes(Dwarf_Die& in, Dwarf_Addr address, std::vector<Dwarf_Die>& scopes) {
+    Dwarf_Die child;
+    for (bool more = dwarf_child(&in, &child) == 0; more;
+         more = dwarf_siblingof(&child, &child) == 0) {
+      const bool has = dwarf_haspc(&child, address) > 0;
+      if (!has && dwarf_tag(&child) != DW_TAG_namespace)
+        continue;
+      if (has)
+        scopes.push_back(child);
+      find_scopes(child, address, scopes);
+      if (!scopes.empty())
+        return;
+    }
+  }
+
   /// The function whose source line it is: the innermost inlined one; of a library's, the line
   /// that it is inlined into.
-  void leave_inlined_functions(Dwarf_Addr address, Position& position) {
-    Dwarf_Addr bias = 0;
-    Dwarf_Die* const unit = dwfl_module_addrdie(module_, address, &bias);
-    Dwarf_Die* found = nullptr;
-    if (unit == nullptr || dwarf_getscopes(unit, address - bias, &found) <= 0)
-      return;
-    Dwarf_Die* scopes = nullptr;  // As they are in the code: those found go on as in the source.
-    const int count = dwarf_getscopes_die(&found[0], &scopes);
+  static void leave_inlined_functions(Dwarf_Die& unit, Dwarf_Addr address, Position& position) {
+    std::vector<Dwarf_Die> scopes;
+    find_scopes(unit, address, scopes);
     bool named = false;
-    for (int i = 0; i < count; ++i) {
-      const int tag = dwarf_tag(&scopes[i]);
+    for (auto scope = scopes.rbegin(); scope != scopes.rend(); ++scope) {
+      const int tag = dwarf_tag(&*scope);
       if (tag != DW_TAG_inlined_subroutine && tag != DW_TAG_subprogram)
         continue;
-      if (std::string name = name_of(scopes[i]); !named && !name.empty()) {
+      if (std::string name = name_of(*scope); !named && !name.empty()) {
         position.function = std::move(name);
         named = true;
       }
-      if (!is_library_source(position.file) || !go_to_call(*unit, scopes[i], position))
+      if (!is_library_source(position.file) || !go_to_call(unit, *scope, position))
         break;
       named = false;
     }
-    std::free(scopes);
-    std::free(found);
   }
 
   /// Where this inlined function is called; false if that is not told.
@@ -181,14 +213,12 @@ class Module {
       return told ? value : 0;
     };
     Dwarf_Files* files = nullptr;
-    Dwarf_Attribute folder{};
     if (number(DW_AT_call_line) == 0 || dwarf_getsrcfiles(&unit, &files, nullptr) != 0)
       return false;
     const char* const file = dwarf_filesrc(files, number(DW_AT_call_file), nullptr, nullptr);
     if (file == nullptr)
       return false;
-    const char* const given = dwarf_formstring(dwarf_attr(&unit, DW_AT_comp_dir, &folder));
-    position.file = source_path(given != nullptr ? given : "", file);
+    position.file = source_path(folder_of(unit), file);
     position.line = static_cast<std::int32_t>(number(DW_AT_call_line));
     return true;
   }

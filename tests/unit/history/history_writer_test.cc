@@ -113,8 +113,9 @@ TEST(HistoryWriter, NativeSitesAreModuleAndOffsetAndInternedOnce) {
   const auto writer = open_writer(place);
   ASSERT_NE(writer, nullptr);
   std::uint32_t ids[3] = {};
-  for (std::uint32_t& id : ids)
-    id = site_of_caller(*writer);
+  const volatile std::size_t count = 3;  // A loop that the compiler unrolls has three sites.
+  for (std::size_t i = 0; i < count; ++i)
+    ids[i] = site_of_caller(*writer);
   const std::uint32_t other = site_of_caller(*writer);
   EXPECT_EQ(ids[0], ids[2]);
   EXPECT_NE(ids[0], other);
