@@ -165,6 +165,8 @@ class Explainer {
 
   [[nodiscard]] std::string headline(const Knot& knot, const std::string& code) const {
     const std::string where = knot.group->label(*knot.call);
+    if (code == "LS302" && stuck_.size() == 1)
+      return fmt::format("{} waits for itself in {}", words(stuck_), where);
     if (code == "LS302")
       return fmt::format("{} wait for each other in a circle, {} in {}", words(stuck_),
                          words(knot.waiting), where);
@@ -172,8 +174,7 @@ class Explainer {
       return fmt::format("{} cannot finish: it broke on {}; {} {} in it", where, words(knot.broken),
                          words(knot.waiting), knot.waiting.size() == 1 ? "waits" : "wait");
     if (code == "LS210")
-      return fmt::format("{} waits in {} {} rank {}, and {} never comes to it", words(knot.waiting),
-                         where, knot.call->op == history::Op::kSend ? "to" : "from", peer_of(knot),
+      return fmt::format("{} waits in {}, and {} never comes to it", words(knot.waiting), where,
                          words(knot.absent));
     if (code == "LS305")
       return fmt::format("{}; {} {} in {}", who_ran_out(run_.plan, knot.absent),
@@ -181,11 +182,6 @@ class Explainer {
     const char* have = knot.absent.size() == 1 ? "has" : "have";
     return fmt::format("{} {} not entered {}; {} {} in it", words(knot.absent), have, where,
                        words(knot.waiting), knot.waiting.size() == 1 ? "waits" : "wait");
-  }
-
-  [[nodiscard]] static std::string peer_of(const Knot& knot) {
-    const auto rank = knot.group->global_rank(knot.call->root);
-    return rank ? std::to_string(rank->value) : "any";
   }
 
   void add_sites(Finding& finding, const Knot& knot) const {

@@ -156,7 +156,15 @@ std::string GroupView::label() const {
 }
 
 std::string GroupView::label(const Collective& call) const {
-  return fmt::format("{} {}#{}", history::name_of(call.op), label(), call.seq);
+  std::string text = fmt::format("{} {}#{}", history::name_of(call.op), label(), call.seq);
+  if (!history::is_point_to_point(call.op))
+    return text;
+  const auto peer = global_rank(call.root);
+  text += call.op == history::Op::kSend ? " to " : " from ";
+  text += peer ? fmt::format("rank {}", peer->value) : "any rank";
+  if (call.tag > 0)
+    text += fmt::format(", tag {}", call.tag);
+  return text;
 }
 
 const Process* current_process(const Run& run, Rank rank) {

@@ -14,12 +14,20 @@
 namespace lockstep::checkers {
 namespace {
 
-/// Of a rank's main thread, the last before `cutoff_ns`; null if it was not seen.
+bool has_ended_before(const Run& run, std::int32_t pid, std::uint64_t cutoff_ns) {
+  return std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
+    return end.pid == pid && end.at_ns < cutoff_ns;
+  });
+}
+
+/// Of a rank's main thread, the last before `cutoff_ns`; null if it was not seen. A process that
+/// has ended (an earlier job or attempt) is no longer the rank.
 const StackSample* main_stack_of(const Run& run, Rank rank, std::uint64_t cutoff_ns) {
   const StackSample* last = nullptr;
   for (const StackSample& stack : run.stacks) {
     if (stack.rank == rank && stack.tid == stack.pid && stack.at_ns <= cutoff_ns &&
-        (last == nullptr || stack.at_ns >= last->at_ns))
+        (last == nullptr || stack.at_ns >= last->at_ns) &&
+        !has_ended_before(run, stack.pid, cutoff_ns))
       last = &stack;
   }
   return last;
@@ -57,12 +65,13 @@ struct Ranks {
   RankSet waiting{}, absent{};
 };
 
-/// None of them has a group yet, or both sets are empty.
+/// None of those that live has a group yet, or both sets are empty.
 Ranks ranks_before_the_first_group(const Run& run, std::uint64_t cutoff_ns) {
   Ranks ranks;
   for (const Rank rank : ranks_of(run)) {
     const Process* process = current_process(run, rank);
-    if (process != nullptr && !process->groups.empty())
+    if (process != nullptr && !process->groups.empty() &&
+        !has_ended_before(run, process->pid, cutoff_ns))
       return {};
     const bool waits = run.plan.scenario.empty() ? is_joining(main_stack_of(run, rank, cutoff_ns))
                                                  : host_is_joining(run, rank, cutoff_ns);
@@ -71,17 +80,13 @@ Ranks ranks_before_the_first_group(const Run& run, std::uint64_t cutoff_ns) {
   return ranks;
 }
 
-bool has_ended_before(const Run& run, std::int32_t pid, std::uint64_t cutoff_ns) {
-  return std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
-    return end.pid == pid && end.at_ns < cutoff_ns;
-  });
-}
-
 /// What holds each absent rank: "rank 1 sleeps". Empty if that is not known of one of them.
 std::vector<std::string> what_holds(const Run& run, const RankSet& absent,
                                     std::uint64_t cutoff_ns) {
   std::vector<std::string> holds;
   for (const Rank rank : absent) {
+    if (has_ended_before(run, pid_of(run, rank), cutoff_ns))
+      return {};
     const StackSample* stack = main_stack_of(run, rank, cutoff_ns);
     const std::string what = stalled_on(run, pid_of(run, rank), stack, cutoff_ns);
     if (what.empty())

@@ -95,5 +95,26 @@ TEST(Joining, NothingIsSaidBeforeALimitOrOnceThereIsAGroup) {
   EXPECT_EQ(checked(make_run({{}, {}})).outcome, Outcome::kSkipped);
 }
 
+TEST(Joining, AnEarlierJobHadItsGroupAndTheNextHasNone) {
+  lockstep::Run run = joining("hrtimer_nanosleep");
+  run.processes = make_run({{all_reduce("dp", 8)}, {all_reduce("dp", 8)}}).processes;
+  for (lockstep::Process& process : run.processes) {
+    process.pid -= 500;
+    ProcessEnd end;
+    end.pid = process.pid;
+    end.rank = process.rank;
+    end.at_ns = kStart;
+    end.exit_status = 0;
+    run.ends.push_back(end);
+  }
+  const Verdict verdict = checked(run);
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].headline,
+            "rank 1 never came to init_process_group; rank 0 waits in it");
+  EXPECT_EQ(verdict.findings[0].culprits, RankSet{Rank{1}});
+  run.starts.clear();  // Rank 1 was not started again: there is nothing that could hold it.
+  EXPECT_TRUE(checked(run).findings.at(0).culprits.empty());
+}
+
 }  // namespace
 }  // namespace lockstep::testing
