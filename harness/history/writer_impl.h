@@ -348,10 +348,10 @@ inline void Writer::returned_completed(const Ticket& ticket, bool failed) noexce
 inline Writer::Channel* Writer::channel_of(std::uint32_t group, Op op, std::int32_t peer,
                                            std::int32_t tag, std::uint32_t& number) noexcept {
   const std::uint64_t direction = op == Op::kSend ? 1 : op == Op::kRecv ? 2 : 3;
+  // From a start of many bits: small numbers alone meet ("to 1" and "from 2").
+  const std::uint64_t start = mix(0x6368616e6e656cULL, std::uint64_t{group} << 2 | direction);
   const std::uint64_t key =
-      mix(mix(std::uint64_t{group} << 2 | direction, static_cast<std::uint32_t>(peer)),
-          static_cast<std::uint32_t>(tag)) |
-      1;
+      mix(mix(start, static_cast<std::uint32_t>(peer)), static_cast<std::uint32_t>(tag)) | 1;
   for (std::uint32_t i = 0; i < 64; ++i) {
     const auto at = static_cast<std::uint32_t>((key >> 8) + i) % kChannelsMax;
     std::uint64_t have = __atomic_load_n(&volatile_->channels[at].key, __ATOMIC_ACQUIRE);

@@ -193,7 +193,7 @@ history::Issue Operation::read(const c10::IValue* arguments) const {
   issue.numel_in = in.numel;
   issue.numel_out = out.numel;
   issue.dtype = in.dtype != DType::kNone ? in.dtype : out.dtype;
-  issue.counts_hash = history::mix(in.hash, out.hash);
+  issue.counts_hash = history::mix(history::mix(in.hash, 1), out.hash);
   // On other devices a future is done when the work has been queued.
   issue.completion_unseen = in.elsewhere || out.elsewhere;
   for (const int at : splits_) {

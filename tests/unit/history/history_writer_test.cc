@@ -146,6 +146,25 @@ TEST(HistoryWriter, PointToPointCountsPerChannelAndNotInTheGroup) {
   EXPECT_TRUE(process.collectives[0].completion_unseen);
 }
 
+TEST(HistoryWriter, NoTwoChannelsShareTheirCount) {
+  const TempDir place;
+  const auto writer = open_writer(place);
+  ASSERT_NE(writer, nullptr);
+  for (const char* const name : {"dp", "tp", "pp"}) {
+    const GroupHandle group = define(*writer, name);
+    for (std::int32_t peer = 0; peer < 16; ++peer) {
+      for (std::int32_t tag = 0; tag < 16; ++tag) {
+        Issue call = send_to(peer, tag);
+        writer->returned(writer->issue(group, call));
+        call.op = Op::kRecv;
+        writer->returned(writer->issue(group, call));
+      }
+    }
+  }
+  for (const Collective& call : read_back(writer->path()).process.collectives)
+    ASSERT_EQ(call.seq, 0U) << name_of(call.op) << " peer " << call.root << " tag " << call.tag;
+}
+
 TEST(HistoryWriter, ManyRanksLongNamesAndGenerations) {
   const TempDir place;
   const auto writer = open_writer(place);
