@@ -262,8 +262,7 @@ Result<void> RunDirectory::close() {
     return moved;
   std::error_code ignored;
   fs::remove(history() + "/" + kLiveLink, ignored);
-  fs::remove(live_ + "/" + kRunLink, ignored);
-  fs::remove(live_, ignored);
+  fs::remove_all(live_, ignored);  // What is left is of the shim, and was read.
   live_ = history();
   own_live_ = false;
   live_lock_.reset();

@@ -61,6 +61,7 @@ TEST(RunDirectory, ARunComesBack) {
   ASSERT_TRUE(journal->close());
   record_one(made->live());
   const std::string live = made->live();
+  std::ofstream(live + "/4711.err") << "the shim keeps the last words of a process here";
   ASSERT_TRUE(made->close());
   EXPECT_TRUE(live == made->history() || !fs::exists(live));
   ASSERT_TRUE(write_symbols(made->path(), {{"/lib/user.so", 64, "user.cc", 12, "step"}}));
