@@ -6,6 +6,7 @@
 #include <array>
 #include <csignal>
 #include <initializer_list>
+#include <map>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -146,7 +147,61 @@ std::optional<SiteRef> aborted_at(const Run& run, const ProcessEnd& end) {
   return std::nullopt;
 }
 
+struct Saying {
+  std::string text{};
+  std::size_t numbers{};  // That were taken out.
+};
+
+/// "Rank 0 has 4 params" is "Rank # has # params", or "Rank # has 4 params" where only the numbers
+/// of ranks are to go. "<object at 0x7f04>" has a number, too.
+Saying without_numbers(std::string_view text, bool of_ranks_only) {
+  Saying saying;
+  for (std::size_t at = 0; at < text.size();) {
+    const bool address = text.substr(at, 2) == "0x";
+    const std::size_t end = std::min(address ? text.find_first_not_of("0123456789abcdef", at + 2)
+                                             : text.find_first_not_of("0123456789", at),
+                                     text.size());
+    const bool of_rank = at >= 4 && text.substr(at - 4, 4) == "ank ";
+    if (end == at) {
+      saying.text += text[at++];
+    } else if (of_ranks_only && !of_rank) {
+      saying.text += text.substr(at, end - at);
+      at = end;
+    } else {
+      saying.text += '#';
+      ++saying.numbers;
+      at = end;
+    }
+  }
+  return saying;
+}
+
 }  // namespace
+
+bool is_one_mistake(const Failure& a, const Failure& b) {
+  if (a.exception.empty() || a.exception == b.exception)
+    return !a.exception.empty();
+  return a.raised && b.raised && a.raised->file == b.raised->file &&
+         a.raised->line == b.raised->line &&
+         without_numbers(first_line(a.exception), false).text ==
+             without_numbers(first_line(b.exception), false).text;
+}
+
+RankSet odd_ones_out(const std::vector<Failure>& failures) {
+  std::map<std::string, RankSet> sayings;
+  for (const Failure& failure : failures) {
+    const Saying saying = without_numbers(first_line(failure.exception), true);
+    if (saying.numbers < 2 || !is_one_mistake(failure, failures.front()))
+      return {};
+    sayings[saying.text].insert(failure.rank);
+  }
+  if (sayings.size() != 2)
+    return {};
+  const RankSet &one = sayings.begin()->second, &other = sayings.rbegin()->second;
+  if (one.size() == other.size())
+    return {};
+  return one.size() < other.size() ? one : other;
+}
 
 bool speaks_of_the_store(std::string_view text) {
   return contains_one_of(

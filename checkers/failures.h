@@ -31,6 +31,14 @@ struct Failure {
 /// time.
 std::vector<Failure> failures_of(const Run& run, const std::vector<GroupView>& groups);
 
+/// One mistake made on both: the same exception; or, raised on the same line, with other numbers in
+/// its text.
+bool is_one_mistake(const Failure& a, const Failure& b);
+
+/// Of ranks that all say what they and another one have ("Rank 0 has 4 params, while rank 2 has
+/// inconsistent 2"): who says otherwise than most. Empty where that is not what they say.
+RankSet odd_ones_out(const std::vector<Failure>& failures);
+
 /// What a rank says whose store, which rank 0 holds as a rule, is gone, or has nobody's answer.
 bool speaks_of_the_store(std::string_view text);
 

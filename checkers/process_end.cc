@@ -202,9 +202,9 @@ Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
   Finding finding;
   finding.code = "LS101";
   finding.at_ns = first.at_ns;
-  RankSet alike{first.rank};  // One exception on several ranks is one mistake.
+  RankSet alike{first.rank};
   for (const Failure& failure : failures) {
-    if (!first.exception.empty() && failure.exception == first.exception)
+    if (is_one_mistake(failure, first))
       alike.insert(failure.rank);
   }
   const RankSet everyone = ranks_of(run);
@@ -220,6 +220,9 @@ Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
   if (blamable || alone) {
     finding.culprits = alike;
     finding.confidence = Confidence::kCertain;
+  } else if (!first.after_a_peer && failures.size() == everyone.size() && journal_is_whole(run)) {
+    finding.culprits = odd_ones_out(failures);
+    finding.confidence = Confidence::kLikely;
   }
   finding.affected = everyone.minus(finding.culprits);
   const std::string where = first.raised ? at_site(first.raised) : "";

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "checkers/process_end.h"
 #include "tests/support/typed_run.h"
 
@@ -208,6 +210,36 @@ TEST(RankFailures, WhatAllEndedAlikeOfIsNotOneRanksFault) {
     ends_with_status(run, Rank{0}, status, stall_ns(run) + 2 * kMs);  // Of what, nobody saw.
     EXPECT_EQ(check(run).findings.at(0).culprits, culprits) << status;
   }
+}
+
+/// All three raise on one line, with what each says there.
+Finding all_raise(const std::array<const char*, 3>& texts) {
+  lockstep::Run run = make_run({kSome, kSome, kSome});
+  for (const Rank rank : RankSet::all(3)) {
+    const auto after = static_cast<std::uint64_t>(rank.value) * kMs;
+    raises(run, rank, texts[static_cast<std::size_t>(rank.value)], stall_ns(run) + after);
+    run.raised.back().raised_at.frames = {{"", 0, "t.py", 12, "main", {}}};
+  }
+  return check(run).findings.at(0);
+}
+
+TEST(RankFailures, OneExceptionWithOtherNumbersIsOneMistake) {
+  const Finding same = all_raise({"KeyError: 'row 3'", "KeyError: 'row 14'", "KeyError: 'row 15'"});
+  EXPECT_EQ(same.headline, "ranks 0-2 raised: KeyError: 'row 3' at t.py:12");
+  EXPECT_TRUE(same.culprits.empty());
+  EXPECT_EQ(all_raise({"ValueError: 1", "KeyError: 2", "KeyError: 2"}).culprits, RankSet{Rank{0}});
+}
+
+TEST(RankFailures, WhoStandsAgainstMostInWhatAllSayOfEachOtherIsNamed) {
+  const auto has = [](const char* what) { return std::string("RuntimeError: DDP: Rank ") + what; };
+  const std::string zero = has("0 has 4 params, while rank 2 has inconsistent 2 params.");
+  const std::string one = has("1 has 4 params, while rank 2 has inconsistent 2 params.");
+  const std::string two = has("2 has 2 params, while rank 0 has inconsistent 4 params.");
+  const Finding odd = all_raise({zero.c_str(), one.c_str(), two.c_str()});
+  EXPECT_EQ(odd.culprits, RankSet{Rank{2}});
+  EXPECT_EQ(odd.confidence, Confidence::kLikely);
+  const std::string other = has("1 has 3 params, while rank 0 has inconsistent 4 params.");
+  EXPECT_TRUE(all_raise({zero.c_str(), other.c_str(), two.c_str()}).culprits.empty());
 }
 
 TEST(RankFailures, WhoWroteToAPeerThatWasGoneFollowedIt) {
