@@ -10,6 +10,7 @@
 #include "checkers/groups.h"
 #include "checkers/sites.h"
 #include "checkers/stall.h"
+#include "harness/history/rank_places.h"
 
 namespace lockstep::checkers {
 namespace {
@@ -80,15 +81,37 @@ Ranks ranks_before_the_first_group(const Run& run, std::uint64_t cutoff_ns) {
   return ranks;
 }
 
-/// What holds each absent rank: "rank 1 sleeps". Empty if that is not known of one of them.
+/// It ended well, was in no group before, and nobody is there who could start it again.
+bool left_before_joining(const Run& run, Rank rank, std::uint64_t cutoff_ns) {
+  const Process* const process = current_process(run, rank);
+  return (process == nullptr || process->groups.empty()) &&
+         !history::wrapper_lives(run, rank, cutoff_ns) &&
+         std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
+           return end.pid == pid_of(run, rank) && end.rank == rank && end.role == Role::kRank &&
+                  end.at_ns < cutoff_ns && end.exit_status == 0;
+         });
+}
+
+bool have_left_before_joining(const Run& run, const RankSet& absent, std::uint64_t cutoff_ns) {
+  return !absent.empty() && std::all_of(absent.begin(), absent.end(), [&](Rank rank) {
+    return left_before_joining(run, rank, cutoff_ns);
+  });
+}
+
+/// What keeps each absent rank: "rank 1 sleeps". Empty if that is not known of one of them.
 std::vector<std::string> what_holds(const Run& run, const RankSet& absent,
                                     std::uint64_t cutoff_ns) {
   std::vector<std::string> holds;
   for (const Rank rank : absent) {
-    if (has_ended_before(run, pid_of(run, rank), cutoff_ns))
+    if (left_before_joining(run, rank, cutoff_ns)) {
+      holds.push_back(fmt::format("rank {} exited with status 0 before", rank.value));
+      continue;
+    }
+    const std::int32_t pid = pid_of(run, rank);
+    if (has_ended_before(run, pid, cutoff_ns) || !who_has_it(run, pid, cutoff_ns).empty())
       return {};
     const StackSample* stack = main_stack_of(run, rank, cutoff_ns);
-    const std::string what = stalled_on(run, pid_of(run, rank), stack, cutoff_ns);
+    const std::string what = stalled_on(run, pid, stack, cutoff_ns);
     if (what.empty())
       return {};
     const auto site = stack == nullptr ? std::nullopt : site_of(rank, stack->frames, "culprit");
@@ -146,7 +169,8 @@ Finding never_joined(const Run& run, const Ranks& ranks, std::uint64_t cutoff_ns
                     words(ranks.waiting), wait);
     finding.cause = run.plan.world_size > 0
                         ? "they do not meet: MASTER_ADDR, MASTER_PORT or the store of one of them "
-                          "is another, or the program asks for more ranks than WORLD_SIZE"
+                          "is another, two of them ask for one rank, or the program asks for more "
+                          "ranks than WORLD_SIZE"
                         : "WORLD_SIZE is larger than the number of ranks that were started";
   } else {
     finding.headline = fmt::format("{} never came to init_process_group; {} {} in it",
@@ -181,7 +205,7 @@ Verdict Joining::check(const Run& run) const {
     verdict.reason = "no rank was seen to wait for its first process group";
   } else if (!journal_is_whole(run)) {
     verdict.reason = "LS901: the journal of the run is incomplete";
-  } else if (!a_limit_ended_it(run)) {
+  } else if (!a_limit_ended_it(run) && !have_left_before_joining(run, ranks.absent, cutoff_ns)) {
     verdict.reason = "ranks waited for their first process group when the run ended";
   } else {
     verdict.outcome = Outcome::kFail;

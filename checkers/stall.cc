@@ -101,7 +101,11 @@ class StalledCall {
                           group_.label(call_))
             : fmt::format("{} had not entered {} when the run was ended; {} waited in it",
                           words(owed_.absent), group_.label(call_), words(waiting_));
-    const bool blamable = !owed_.absent.empty() && known_before(group_, call_.seq);
+    const bool blamable = !owed_.absent.empty() && known_before(group_, call_.seq) &&
+                          std::none_of(owed_.absent.begin(), owed_.absent.end(), [&](Rank rank) {
+                            const ProcessState* const state = situation_.state(rank);
+                            return state != nullptr && waits_for_others(state->main_stack);
+                          });
     finding.culprits = blame_minority(group_, {waiting_, owed_.absent}, blamable).culprits;
     if (blamable)
       name_what_it_is_stalled_on(finding);
@@ -121,18 +125,25 @@ class StalledCall {
                : stalled_on(run_, state->process->pid, state->main_stack, situation_.cutoff_ns());
   }
 
-  /// Every absent rank is held by something of its own: that they are is a fact.
+  /// Every absent rank is held by something: that they are is a fact. Who waits for what another
+  /// rank has is not at fault.
   void name_what_it_is_stalled_on(Finding& finding) const {
+    RankSet at_fault;
     for (const Rank rank : owed_.absent) {
       if (stalled(rank).empty())
         return;
+      if (who_has_it(run_, situation_.state(rank)->process->pid, situation_.cutoff_ns()).empty())
+        at_fault.insert(rank);
     }
     finding.code = "LS303";
     finding.also.emplace_back("LS301");
-    finding.culprits = owed_.absent;
-    finding.headline = fmt::format(
-        "{} {}, and had not entered {} when the run was ended; {} waited", words(owed_.absent),
-        stalled(*owed_.absent.begin()), group_.label(call_), words(waiting_));
+    finding.culprits = at_fault;
+    const RankSet& told = at_fault.empty() ? owed_.absent : at_fault;
+    finding.headline =
+        fmt::format("{}{} {}, and {}had not entered {} when the run was ended; {} waited",
+                    told.size() > 1 ? "each of " : "", words(told), stalled(*told.begin()),
+                    told == owed_.absent ? "" : words(owed_.absent) + " ", group_.label(call_),
+                    words(waiting_));
   }
 
   /// All have entered, and some of them can do nothing for it: that is a fact, too. (If that is all
@@ -191,7 +202,24 @@ class StalledCall {
   RankSet waiting_{};
 };
 
+/// What it sleeps in, by its Python code or else by the kernel.
+std::string asleep_in(const StateSample& state, const ThreadState& thread,
+                      const StackSample* stack) {
+  if (const std::string_view named = by_frames(stack); !named.empty())
+    return std::string(named);
+  std::string what(by_wait_channel(thread.wchan));
+  if (!what.empty() && !state.held_by.empty())
+    what += fmt::format(", which {} {}", words(state.held_by),
+                        state.held_by.size() == 1 ? "has" : "have");
+  return what;
+}
+
 }  // namespace
+
+RankSet who_has_it(const Run& run, std::int32_t pid, std::uint64_t cutoff_ns) {
+  const StateSample* const last = last_state(run, pid, cutoff_ns);
+  return last == nullptr ? RankSet{} : last->held_by;
+}
 
 std::string stalled_on(const Run& run, std::int32_t pid, const StackSample* stack,
                        std::uint64_t cutoff_ns) {
@@ -217,9 +245,7 @@ std::string stalled_on(const Run& run, std::int32_t pid, const StackSample* stac
     case 'D':
       return "waits for a disk or device";
     case 'S':
-      if (const std::string_view named = by_frames(stack); !named.empty())
-        return std::string(named);
-      return std::string(by_wait_channel(now->wchan));
+      return asleep_in(*last, *now, stack);
     default:
       return "";
   }

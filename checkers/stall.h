@@ -20,4 +20,7 @@ std::optional<Finding> stall(const Run& run, const Situation& situation);
 std::string stalled_on(const Run& run, std::int32_t pid, const StackSample* stack,
                        std::uint64_t cutoff_ns);
 
+/// The ranks that have the file lock, or the other end of the pipe, that its main thread waits for.
+RankSet who_has_it(const Run& run, std::int32_t pid, std::uint64_t cutoff_ns);
+
 }  // namespace lockstep::checkers

@@ -102,6 +102,8 @@ Result<void> JournalWriter::append(const StateSample& event) {
                                 {"state", std::string(1, child.state)},
                                 {"wchan", child.wchan}});
   set(json, "waits_for_child", event.waits_for_child);
+  for (const Rank rank : event.held_by)
+    json["held_by"].push_back(rank.value);
   return write_line("state", event.at_ns, dump(json));
 }
 

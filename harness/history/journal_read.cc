@@ -62,6 +62,10 @@ void read(Fields& fields, StateSample& event) {
     child.state = state.empty() ? '?' : state[0];
   });
   fields.get("waits_for_child", event.waits_for_child);
+  std::vector<std::int32_t> holders;
+  fields.get("held_by", holders);
+  for (const std::int32_t rank : holders)
+    event.held_by.insert(Rank{rank});
 }
 
 void read(Fields& fields, StackSample& event) {

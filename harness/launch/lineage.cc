@@ -7,6 +7,7 @@
 #include "harness/base/clock.h"
 #include "harness/history/journal.h"
 #include "harness/launch/rank_environment.h"
+#include "harness/os/awaited.h"
 #include "harness/os/kernel_objects.h"
 
 namespace lockstep::launch {

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "harness/base/clock.h"
-#include "harness/os/kernel_objects.h"
+#include "harness/os/awaited.h"
 #include "harness/os/proc.h"
 #include "harness/os/stack_modules.h"
 
@@ -207,16 +207,16 @@ void Prober::add_python_frames(StackSample& sample) const {
 }
 
 // A wait that a stop would cut short is left alone; whose code is on the stack can be told all the
-// same.
+// same. Of a thread that runs, its Python frames are all that is told.
 void Prober::scan_stack(const Watched& watched, std::int32_t tid) {
-  const auto modules = os::modules_on_stack(watched.id.pid, tid);
-  if (!modules)
-    return;
   StackSample sample{.at_ns = now_ns(), .rank = watched.rank, .pid = watched.id.pid, .tid = tid};
-  for (const std::string& module : *modules)
-    sample.frames.push_back({.module = module});
+  if (const auto modules = os::modules_on_stack(watched.id.pid, tid)) {
+    for (const std::string& module : *modules)
+      sample.frames.push_back({.module = module});
+  }
   add_python_frames(sample);
-  record(sample);
+  if (!sample.frames.empty())
+    record(sample);
 }
 
 void Prober::add_children(StateSample& sample, const std::vector<os::ProcessStat>& all) {
@@ -231,6 +231,19 @@ void Prober::add_children(StateSample& sample, const std::vector<os::ProcessStat
   }
   if (!sample.children.empty())
     sample.waits_for_child = os::waits_for_child(sample.pid);
+}
+
+void Prober::add_holders(StateSample& sample, const std::vector<Watched>& processes) {
+  std::vector<std::int32_t> others;
+  for (const Watched& watched : processes) {
+    if (watched.rank && watched.id.pid != sample.pid)
+      others.push_back(watched.id.pid);
+  }
+  const std::vector<std::int32_t> holders = os::holders_of_what_it_waits_for(sample.pid, others);
+  for (const Watched& watched : processes) {
+    if (std::find(holders.begin(), holders.end(), watched.id.pid) != holders.end())
+      sample.held_by.insert(*watched.rank);
+  }
 }
 
 // The head must be the same before and after the threads are read, else the reading is of no
@@ -249,6 +262,7 @@ void Prober::read_states(const std::vector<Watched>& processes) {
                                 .cpu_ns = thread.cpu_ns});
     }
     add_children(sample, all);
+    add_holders(sample, processes);
     if (before != options_.follower->head(watched.id.pid))
       continue;
     sample.head = before ? before->records : 0;

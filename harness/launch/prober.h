@@ -79,6 +79,7 @@ class Prober {
   void add_python_frames(StackSample& sample) const;
   void scan_stack(const Watched& watched, std::int32_t tid);
   static void add_children(StateSample& sample, const std::vector<os::ProcessStat>& all);
+  static void add_holders(StateSample& sample, const std::vector<Watched>& processes);
   void read_states(const std::vector<Watched>& processes);
   template <class E>
   void record(const E& event) {

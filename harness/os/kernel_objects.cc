@@ -3,8 +3,6 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -182,23 +180,6 @@ bool holds(std::int32_t pid, const SharedObject& object) {
       return true;
   }
   return false;
-}
-
-std::optional<std::int32_t> waits_for_child(std::int32_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/syscall", pid));
-  long number = -1;
-  std::string first;
-  std::string second;
-  if (!(file >> number >> first >> second))
-    return std::nullopt;
-  const auto argument = [](const std::string& text) {
-    return static_cast<std::int32_t>(std::strtoull(text.c_str(), nullptr, 16));
-  };
-  if (number == SYS_wait4)
-    return std::max(argument(first), -1);  // 0 and less than -1: any of a group.
-  if (number == SYS_waitid)
-    return argument(first) == P_PID ? argument(second) : -1;
-  return std::nullopt;
 }
 
 std::uint64_t bytes_read_by(std::int32_t pid) {

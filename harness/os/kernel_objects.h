@@ -47,10 +47,6 @@ std::optional<OpenDescriptors> open_descriptors_of(std::int32_t pid);
 /// The number alone, which costs a system call (Linux 6.2; before it the same as above).
 std::optional<std::uint64_t> count_descriptors(std::int32_t pid);
 
-/// The child that the main thread of this process waits for in wait4(2) or waitid(2); -1: any; none
-/// where it does not wait for one, or it is not told.
-std::optional<std::int32_t> waits_for_child(std::int32_t pid);
-
 /// What it has read from files and pipes so far, in bytes; 0 where that is not told. (What comes
 /// by recv(2) is not counted.)
 std::uint64_t bytes_read_by(std::int32_t pid);

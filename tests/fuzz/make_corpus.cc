@@ -128,7 +128,8 @@ std::string journal_text(const fs::path& directory) {
   (void)writer->append(StateSample{.at_ns = 4,
                                    .threads = {{8, 'S', "futex", 1, 2}},
                                    .children = {{9, "c", 'Z', "w"}},
-                                   .waits_for_child = 9});
+                                   .waits_for_child = 9,
+                                   .held_by = {Rank{1}}});
   (void)writer->append(
       StackSample{.at_ns = 5, .frames = {{"m", 1, "f", 2, "g"}}, .variables = {{0, "i", 3}}});
   Request request{.at_ns = 6, .id = 1, .message = "step"};

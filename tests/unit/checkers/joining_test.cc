@@ -95,6 +95,18 @@ TEST(Joining, NothingIsSaidBeforeALimitOrOnceThereIsAGroup) {
   EXPECT_EQ(checked(make_run({{}, {}})).outcome, Outcome::kSkipped);
 }
 
+TEST(Joining, WhoLeftBeforeItJoinedIsNamedOnceTheUserLosesPatience) {
+  lockstep::Run run = joining("hrtimer_nanosleep");
+  run.acted.back().action = "interrupted";
+  ends_with_status(run, Rank{1}, 3, kStart);
+  EXPECT_EQ(checked(run).outcome, Outcome::kUndecided) << "another checker tells of a failure";
+  ends_with_status(run, Rank{1}, 0, kStart);
+  const Verdict verdict = checked(run);
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].culprits, RankSet{Rank{1}});
+  EXPECT_EQ(verdict.findings[0].evidence.front(), "rank 1 exited with status 0 before");
+}
+
 TEST(Joining, AnEarlierJobHadItsGroupAndTheNextHasNone) {
   lockstep::Run run = joining("hrtimer_nanosleep");
   run.processes = make_run({{all_reduce("dp", 8)}, {all_reduce("dp", 8)}}).processes;

@@ -55,6 +55,53 @@ TEST(Stall, WhatTheAbsentRankSleepsOnIsNamed) {
             0U);
 }
 
+TEST(Stall, WhoWaitsForWhatAnotherRankHasIsNotNamed) {
+  lockstep::Run run = stalled([](ThreadState& thread) { thread.wchan = "flock_lock_inode_wait"; });
+  EXPECT_EQ(said_of(run).culprits, RankSet{Rank{1}});
+  for (StateSample& sample : run.states) {
+    if (sample.rank == Rank{1})
+      sample.held_by = {Rank{0}};
+  }
+  const Finding finding = said_of(run);
+  EXPECT_EQ(finding.code, "LS303");
+  EXPECT_TRUE(finding.culprits.empty());
+  EXPECT_EQ(finding.headline,
+            "rank 1 waits for a locked file, which rank 0 has, and had not entered all_reduce dp#2 "
+            "when the run was ended; rank 0 waited");
+}
+
+TEST(Stall, WhoWaitsForAMessageIsNotNamed) {
+  const Row before = times(2, {all_reduce("dp", 8).at("t.py", 5)});
+  const Row waits = before + Row{all_reduce("dp", 8).pending().at("t.py", 5)};
+  lockstep::Run run = make_run({before, waits, waits});
+  hang(run);
+  run.acted.push_back({0, stall_ns(run) + 350 * kMs, "interrupted", std::nullopt, 0, "SIGINT"});
+  EXPECT_EQ(said_of(run).culprits, RankSet{Rank{0}});
+  run.stacks.push_back(stack_of(run, Rank{0}, {"gloo::transport::tcp::UnboundBuffer::waitSend"}));
+  EXPECT_TRUE(said_of(run).culprits.empty());
+}
+
+TEST(Stall, OfSeveralAbsentRanksTheOneThatHoldsTheOthersIsNamed) {
+  const Row before = times(2, {all_reduce("dp", 8).at("t.py", 5)});
+  lockstep::Run run =
+      make_run({before + Row{all_reduce("dp", 8).pending().at("t.py", 5)}, before, before});
+  hang(run);
+  run.acted.push_back({0, stall_ns(run) + 350 * kMs, "interrupted", std::nullopt, 0, "SIGINT"});
+  for (StateSample& sample : run.states) {
+    if (sample.rank == Rank{1})
+      thread_of(sample, 1001).wchan = "hrtimer_nanosleep";
+    if (sample.rank == Rank{2}) {
+      thread_of(sample, 1002).wchan = "pipe_read";
+      sample.held_by = {Rank{1}};
+    }
+  }
+  const Finding finding = said_of(run);
+  EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
+  EXPECT_EQ(finding.headline,
+            "rank 1 sleeps, and ranks 1,2 had not entered all_reduce dp#2 when the run was ended; "
+            "rank 0 waited");
+}
+
 TEST(Stall, WhoIsStoppedInsideTheCallIsNamed) {
   const auto inside = [](std::size_t stopped) {
     const Row before = times(2, {all_reduce("dp", 8).at("t.py", 5)});

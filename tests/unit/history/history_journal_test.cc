@@ -52,7 +52,8 @@ TEST(HistoryJournal, EveryEventComesBack) {
                                          .rank = Rank{1},
                                          .pid = 74,
                                          .head = 9,
-                                         .threads = {{75, 'S', "futex_wait", 11, 12}}}));
+                                         .threads = {{75, 'S', "futex_wait", 11, 12}},
+                                         .held_by = {Rank{0}, Rank{2}}}));
   ASSERT_TRUE(writer->append(StackSample{
       .at_ns = 5, .pid = 74, .tid = 75, .frames = {{"libc.so", 16, "a.c", 3, "wait"}}}));
   Request request{.at_ns = 6, .role = Role::kRank, .rank = Rank{1}, .id = 8, .message = "step"};
@@ -97,6 +98,7 @@ TEST(HistoryJournal, EveryEventComesBack) {
   ASSERT_EQ(run.states.size(), 1U);
   EXPECT_EQ(run.states[0].threads.at(0).state, 'S');
   EXPECT_EQ(run.states[0].threads.at(0).cpu_ns, 12U);
+  EXPECT_EQ(run.states[0].held_by, (RankSet{Rank{0}, Rank{2}}));
   ASSERT_EQ(run.stacks.size(), 1U);
   EXPECT_EQ(run.stacks[0].frames.at(0).function, "wait");
   ASSERT_EQ(run.requests.size(), 2U);

@@ -69,29 +69,6 @@ TEST(KernelObjects, FilesOfOthersInSharedMemoryAreNone) {
   ::unlink(path.c_str());
 }
 
-TEST(KernelObjects, TheChildThatAProcessWaitsFor) {
-  const pid_t parent = ::fork();
-  if (parent == 0) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      ::pause();
-      ::_exit(0);
-    }
-    ::waitpid(child, nullptr, 0);
-    ::_exit(0);
-  }
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  std::optional<std::int32_t> waits;
-  while (!(waits = waits_for_child(parent)) && std::chrono::steady_clock::now() < limit)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  ASSERT_TRUE(waits);
-  ASSERT_GT(*waits, 0);
-  EXPECT_EQ(read_process(*waits)->parent, parent);
-  EXPECT_FALSE(waits_for_child(*waits));
-  ::kill(*waits, SIGKILL);
-  ::waitpid(parent, nullptr, 0);
-}
-
 TEST(KernelObjects, DescriptorsAreCountedByKind) {
   int ends[2];
   const std::uint64_t before = count_descriptors(::getpid()).value_or(0);

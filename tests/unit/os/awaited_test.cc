@@ -1,0 +1,119 @@
+// Goal: whose lock, pipe or end a process waits for is seen from outside.
+#include "harness/os/awaited.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "harness/base/unique_fd.h"
+#include "harness/os/proc.h"
+
+namespace lockstep::os {
+namespace {
+
+/// A process that does this and then nothing, until it is out of scope.
+class Child {
+ public:
+  explicit Child(const std::function<void()>& work) : pid(::fork()) {
+    if (pid == 0) {
+      work();
+      for (;;)
+        ::pause();
+    }
+  }
+  ~Child() {
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  const std::int32_t pid;
+};
+
+bool comes_true(const std::function<bool()>& condition) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (std::chrono::steady_clock::now() < limit) {
+    if (condition())
+      return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+using Pids = std::vector<std::int32_t>;
+
+TEST(Awaited, TheChildThatAProcessWaitsFor) {
+  const Child parent([] {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::pause();
+      ::_exit(0);
+    }
+    ::waitpid(child, nullptr, 0);
+  });
+  std::optional<std::int32_t> waits;
+  ASSERT_TRUE(comes_true([&] { return (waits = waits_for_child(parent.pid)).has_value(); }));
+  ASSERT_GT(*waits, 0);
+  EXPECT_EQ(read_process(*waits)->parent, parent.pid);
+  EXPECT_FALSE(waits_for_child(*waits));
+  ::kill(*waits, SIGKILL);
+}
+
+TEST(Awaited, WhoHasTheLockOfAFile) {
+  const std::string path = ::testing::TempDir() + "lockstep-awaited-" + std::to_string(::getpid());
+  for (const bool posix : {false, true}) {
+    const auto lock = [&] {
+      const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+      struct flock whole {};
+      whole.l_type = F_WRLCK;
+      return posix ? ::fcntl(file, F_SETLKW, &whole) : ::flock(file, LOCK_EX);
+    };
+    int ends[2];
+    ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+    const UniqueFd told(ends[0]), tell(ends[1]);
+    const Child owner([&] {
+      if (lock() == 0 && ::write(tell.get(), "", 1) != 1)
+        ::_exit(1);
+    });
+    char byte{};
+    ASSERT_EQ(::read(told.get(), &byte, 1), 1);
+    const Child waiter(lock), bystander([] {});
+    const Pids others{bystander.pid, owner.pid};
+    EXPECT_TRUE(comes_true([&] {
+      return holders_of_what_it_waits_for(waiter.pid, others) == Pids{owner.pid};
+    })) << (posix ? "fcntl" : "flock");
+    EXPECT_EQ(holders_of_what_it_waits_for(waiter.pid, {bystander.pid}), Pids{});
+    EXPECT_EQ(holders_of_what_it_waits_for(owner.pid, {waiter.pid}), Pids{});
+  }
+  std::remove(path.c_str());
+}
+
+TEST(Awaited, WhoHasTheOtherEndOfAPipe) {
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  UniqueFd reading(ends[0]), writing(ends[1]);
+  const Child writer([&] { reading.reset(); });
+  writing.reset();
+  const Child other_reader([] {});
+  const Child reader([&] {
+    char byte{};
+    if (::read(reading.get(), &byte, 1) != 1)
+      ::_exit(1);
+  });
+  EXPECT_TRUE(comes_true([&] {
+    return holders_of_what_it_waits_for(reader.pid, {other_reader.pid, writer.pid}) ==
+           Pids{writer.pid};
+  }));
+}
+
+}  // namespace
+}  // namespace lockstep::os
