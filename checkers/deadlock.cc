@@ -16,6 +16,7 @@ namespace lockstep::checkers {
 namespace {
 
 constexpr std::size_t kLinesMax = 12;
+constexpr std::size_t kPlacesMax = 3;  // Of a headline.
 /// A proven deadlock is let stand this long for ranks that still move: where they come to rest
 /// tells who is at fault.
 constexpr std::uint64_t kOthersMayTakeNs = 5'000'000'000;
@@ -168,8 +169,7 @@ class Explainer {
     if (code == "LS302" && stuck_.size() == 1)
       return fmt::format("{} waits for itself in {}", words(stuck_), where);
     if (code == "LS302")
-      return fmt::format("{} wait for each other in a circle, {} in {}", words(stuck_),
-                         words(knot.waiting), where);
+      return fmt::format("{} wait for each other in a circle: {}", words(stuck_), who_is_where());
     if (code == "LS307")
       return fmt::format("{} cannot finish: it broke on {}; {} {} in it", where, words(knot.broken),
                          words(knot.waiting), knot.waiting.size() == 1 ? "waits" : "wait");
@@ -182,6 +182,35 @@ class Explainer {
     const char* have = knot.absent.size() == 1 ? "has" : "have";
     return fmt::format("{} {} not entered {}; {} {} in it", words(knot.absent), have, where,
                        words(knot.waiting), knot.waiting.size() == 1 ? "waits" : "wait");
+  }
+
+  /// "rank 0 in barrier dp#5, ranks 1,2 in all_reduce dp#5"
+  [[nodiscard]] std::string who_is_where() const {
+    std::vector<std::pair<std::string, RankSet>> places;
+    for (const ProcessState& state : situation_.states()) {
+      for (const Wait& wait : state.waits) {
+        if (!stuck_.contains(state.rank) || wait.calls.empty())
+          continue;
+        const GroupView* group = situation_.group_of(state, *wait.calls.front());
+        if (group != nullptr)
+          add_to(places, group->label(*wait.calls.front()), state.rank);
+      }
+    }
+    std::string text;
+    for (std::size_t i = 0; i < places.size() && i < kPlacesMax; ++i)
+      text +=
+          fmt::format("{}{} in {}", i == 0 ? "" : ", ", words(places[i].second), places[i].first);
+    return text + (places.size() > kPlacesMax ? ", ..." : "");
+  }
+
+  static void add_to(std::vector<std::pair<std::string, RankSet>>& lines, const std::string& text,
+                     Rank rank) {
+    auto line =
+        std::find_if(lines.begin(), lines.end(), [&](const auto& l) { return l.first == text; });
+    if (line == lines.end())
+      lines.push_back({text, {rank}});
+    else
+      line->second.insert(rank);
   }
 
   void add_sites(Finding& finding, const Knot& knot) const {
@@ -204,14 +233,7 @@ class Explainer {
   /// What each rank is doing, equal ranks together.
   void add_evidence(Finding& finding) const {
     std::vector<std::pair<std::string, RankSet>> lines;
-    const auto add = [&](Rank rank, const std::string& text) {
-      auto line =
-          std::find_if(lines.begin(), lines.end(), [&](const auto& l) { return l.first == text; });
-      if (line == lines.end())
-        lines.push_back({text, {rank}});
-      else
-        line->second.insert(rank);
-    };
+    const auto add = [&](Rank rank, const std::string& text) { add_to(lines, text, rank); };
     for (const ProcessState& state : situation_.states()) {
       if (situation_.gone().contains(state.rank)) {
         add(state.rank, "has ended");

@@ -299,7 +299,7 @@ void Parting::add_sites(Finding& finding) const {
   const Member& short_one = *left_.front();
   const Collective* next = next_of(short_one);
   const Collective* last = next != nullptr ? next : short_one.at(seq_ - 1);
-  if (auto site = site_of(*short_one.process, *last, "culprit"))
+  if (auto site = site_of(*short_one.process, *last, finding.culprits.empty() ? "peer" : "culprit"))
     finding.sites.push_back(*site);
   const Member& peer = *stayed_.front();
   if (auto site = site_of(*peer.process, *peer.at(seq_), "peer"))
@@ -314,8 +314,10 @@ Finding Parting::finding() const {
   finding.code = all.front();
   finding.also.assign(all.begin() + 1, all.end());
   finding.headline = headline(ran_out);
-  finding.culprits = ranks_in(left_);
   finding.affected = ranks_in(stayed_);
+  const bool most_left = left_.size() > stayed_.size();
+  for (const Rank rank : ranks_in(left_))
+    (most_left ? finding.affected : finding.culprits).insert(rank);
   finding.group = group_.label();
   finding.op = std::string(history::name_of(due.op));
   finding.seq = seq_;
@@ -325,6 +327,10 @@ Finding Parting::finding() const {
                             "round (continue, an exception that was caught), or left the loop on a "
                             "condition of its own"
                           : "a condition that holds on this rank only ended its loop";
+  if (most_left)
+    finding.cause =
+        "that most ranks left it does not tell whether they made too few rounds or the "
+        "others too many";
   for (const Member& member : group_.members) {
     const Collective* next = next_of(member);
     finding.evidence.push_back(fmt::format(

@@ -97,8 +97,8 @@ std::optional<Finding> finding_in(const Run& run, const GroupView& group) {
         "rank {}: no gradient for the parameters {} (by index, as in model.parameters())",
         said->rank->value, indices));
   finding.cause =
-      "a branch of the model that this rank did not use; DDP waits for every parameter "
-      "unless find_unused_parameters=True";
+      "a branch of the model that this rank did not use, or parameters that it froze after DDP had "
+      "taken them; DDP waits for every parameter unless find_unused_parameters=True";
   return finding;
 }
 

@@ -38,8 +38,12 @@ std::string activity(const Run& run, Rank rank, std::uint64_t now_ns) {
                                        known ? process->groups[last.group].name : "world", last.seq,
                                        checkers::at_site(checkers::site_of(*process, last, "")));
   const bool inside = !last.returned_ns || (!last.completed_ns && !last.completion_unseen);
-  return inside ? fmt::format("in {} for {}", call, whole_seconds(last.issued_ns, now_ns))
-                : fmt::format("after {} for {}", call, whole_seconds(*last.returned_ns, now_ns));
+  if (inside)
+    return fmt::format("in {} for {}", call, whole_seconds(last.issued_ns, now_ns));
+  // Who sends or receives may still wait for it: of that there is no sign.
+  return fmt::format(
+      "{} {} for {}", last.completion_unseen ? "in or after" : "after", call,
+      whole_seconds(std::max(*last.returned_ns, last.completed_ns.value_or(0)), now_ns));
 }
 
 }  // namespace

@@ -96,11 +96,20 @@ TEST(LoopExit, WhereTheBodyHasOneCallItMayBeEither) {
 }
 
 TEST(LoopExit, SeveralMayHaveRunOut) {
-  const Finding finding =
-      only_finding(hanging({rounds(4, {kBarrier.pending()}), rounds(4, {kBackward.pending()}),
-                            rounds(4, {kBarrier.pending()})}));
+  const Row left = rounds(4, {kBarrier.pending()}), stays = rounds(4, {kBackward.pending()});
+  const Finding finding = only_finding(hanging({left, stays, left, stays}));
   EXPECT_EQ(finding.code, "LS305");
   EXPECT_EQ(finding.culprits, (RankSet{Rank{0}, Rank{2}}));
+}
+
+TEST(LoopExit, WhereMostHaveLeftNobodyIsNamed) {
+  const Row left = rounds(4, {kBarrier.pending()});
+  const Finding finding = only_finding(hanging({left, rounds(4, {kBackward.pending()}), left}));
+  EXPECT_EQ(finding.code, "LS305");
+  EXPECT_TRUE(finding.culprits.empty());
+  EXPECT_EQ(finding.affected, RankSet::all(3));
+  EXPECT_EQ(finding.headline,
+            "ranks 0,2 left the loop at t.py:21 after 4 rounds; rank 1 went on with round 5");
 }
 
 TEST(LoopExit, ARankMayGoOnInAnotherGroup) {
