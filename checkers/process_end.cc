@@ -222,7 +222,8 @@ Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
     finding.confidence = Confidence::kCertain;
   } else if (!first.after_a_peer && failures.size() == everyone.size() && journal_is_whole(run)) {
     finding.culprits = odd_ones_out(failures);
-    finding.confidence = Confidence::kLikely;
+    if (!finding.culprits.empty())
+      finding.confidence = Confidence::kLikely;
   }
   finding.affected = everyone.minus(finding.culprits);
   const std::string where = first.raised ? at_site(first.raised) : "";

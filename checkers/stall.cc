@@ -138,6 +138,8 @@ class StalledCall {
     finding.code = "LS303";
     finding.also.emplace_back("LS301");
     finding.culprits = at_fault;
+    for (const Rank rank : owed_.absent.minus(at_fault))
+      finding.affected.insert(rank);
     const RankSet& told = at_fault.empty() ? owed_.absent : at_fault;
     finding.headline =
         fmt::format("{}{} {}, and {}had not entered {} when the run was ended; {} waited",

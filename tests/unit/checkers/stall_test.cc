@@ -65,6 +65,7 @@ TEST(Stall, WhoWaitsForWhatAnotherRankHasIsNotNamed) {
   const Finding finding = said_of(run);
   EXPECT_EQ(finding.code, "LS303");
   EXPECT_TRUE(finding.culprits.empty());
+  EXPECT_EQ(finding.affected, RankSet::all(2));
   EXPECT_EQ(finding.headline,
             "rank 1 waits for a locked file, which rank 0 has, and had not entered all_reduce dp#2 "
             "when the run was ended; rank 0 waited");
