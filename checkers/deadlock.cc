@@ -8,6 +8,7 @@
 #include "checkers/agreement.h"
 #include "checkers/attribution.h"
 #include "checkers/owing.h"
+#include "checkers/ranks_by_text.h"
 #include "checkers/sites.h"
 #include "checkers/stall.h"
 #include "checkers/uneven_batches.h"
@@ -186,14 +187,14 @@ class Explainer {
 
   /// "rank 0 in barrier dp#5, ranks 1,2 in all_reduce dp#5"
   [[nodiscard]] std::string who_is_where() const {
-    std::vector<std::pair<std::string, RankSet>> places;
+    RanksByText places;
     for (const ProcessState& state : situation_.states()) {
       for (const Wait& wait : state.waits) {
         if (!stuck_.contains(state.rank) || wait.calls.empty())
           continue;
         const GroupView* group = situation_.group_of(state, *wait.calls.front());
         if (group != nullptr)
-          add_to(places, group->label(*wait.calls.front()), state.rank);
+          add_rank(places, group->label(*wait.calls.front()), state.rank);
       }
     }
     std::string text;
@@ -201,16 +202,6 @@ class Explainer {
       text +=
           fmt::format("{}{} in {}", i == 0 ? "" : ", ", words(places[i].second), places[i].first);
     return text + (places.size() > kPlacesMax ? ", ..." : "");
-  }
-
-  static void add_to(std::vector<std::pair<std::string, RankSet>>& lines, const std::string& text,
-                     Rank rank) {
-    auto line =
-        std::find_if(lines.begin(), lines.end(), [&](const auto& l) { return l.first == text; });
-    if (line == lines.end())
-      lines.push_back({text, {rank}});
-    else
-      line->second.insert(rank);
   }
 
   void add_sites(Finding& finding, const Knot& knot) const {
@@ -232,17 +223,16 @@ class Explainer {
 
   /// What each rank is doing, equal ranks together.
   void add_evidence(Finding& finding) const {
-    std::vector<std::pair<std::string, RankSet>> lines;
-    const auto add = [&](Rank rank, const std::string& text) { add_to(lines, text, rank); };
+    RanksByText lines;
     for (const ProcessState& state : situation_.states()) {
       if (situation_.gone().contains(state.rank)) {
-        add(state.rank, "has ended");
+        add_rank(lines, "has ended", state.rank);
         continue;
       }
       for (const Wait& wait : state.waits)
-        add(state.rank, describe_wait(state, wait));
+        add_rank(lines, describe_wait(state, wait), state.rank);
       if (state.waits.empty() && !state.not_closed.empty())
-        add(state.rank, state.not_closed);
+        add_rank(lines, state.not_closed, state.rank);
     }
     for (std::size_t i = 0; i < lines.size() && i < kLinesMax; ++i)
       finding.evidence.push_back(fmt::format("{}: {}", words(lines[i].second), lines[i].first));

@@ -84,10 +84,11 @@ Ranks ranks_before_the_first_group(const Run& run, std::uint64_t cutoff_ns) {
 /// It ended well, was in no group before, and nobody is there who could start it again.
 bool left_before_joining(const Run& run, Rank rank, std::uint64_t cutoff_ns) {
   const Process* const process = current_process(run, rank);
+  const std::int32_t pid = pid_of(run, rank);
   return (process == nullptr || process->groups.empty()) &&
          !history::wrapper_lives(run, rank, cutoff_ns) &&
          std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
-           return end.pid == pid_of(run, rank) && end.rank == rank && end.role == Role::kRank &&
+           return end.pid == pid && end.rank == rank && end.role == Role::kRank &&
                   end.at_ns < cutoff_ns && end.exit_status == 0;
          });
 }

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "checkers/groups.h"
+#include "checkers/ranks_by_text.h"
 #include "checkers/sites.h"
 #include "harness/history/rank_places.h"
 
@@ -49,15 +49,9 @@ std::string activity(const Run& run, Rank rank, std::uint64_t now_ns) {
 }  // namespace
 
 std::vector<std::string> rank_activity(const Run& live, std::uint64_t now_ns) {
-  std::vector<std::pair<std::string, RankSet>> groups;
-  for (const Rank rank : checkers::ranks_of(live)) {
-    const std::string text = activity(live, rank, now_ns);
-    auto group = std::find_if(groups.begin(), groups.end(),
-                              [&](const auto& known) { return known.first == text; });
-    if (group == groups.end())
-      group = groups.insert(groups.end(), {text, {}});
-    group->second.insert(rank);
-  }
+  checkers::RanksByText groups;
+  for (const Rank rank : checkers::ranks_of(live))
+    checkers::add_rank(groups, activity(live, rank, now_ns), rank);
   std::stable_sort(groups.begin(), groups.end(),
                    [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });
   std::vector<std::string> lines;
