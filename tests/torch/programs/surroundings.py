@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 OURS = re.compile(r"LD_PRELOAD$|LOCKSTEP_")
-STATUS = re.compile(r"(Sig\w+|Shd\w+|Cap\w+|NoNewPrivs|Seccomp|Umask|Threads|TracerPid|Cpus_allowed_list)$")
+STATUS = re.compile(r"(Sig[^Q]\w+|Shd\w+|Cap\w+|NoNewPrivs|Seccomp|Umask|Threads|TracerPid|Cpus_allowed_list)$")
 
 
 def say(name, value):
@@ -52,7 +52,6 @@ def main():
     say("arguments", sys.orig_argv[1:-1])
     say("children", glob.glob(f"/proc/self/task/*/children") and open(f"/proc/self/task/{os.getpid()}/children").read())
     say("trace", (sys.gettrace(), sys.getprofile()))
-    say("threads", sorted(open(path).read().strip() for path in glob.glob("/proc/self/task/*/comm")))
     say("a shell says", subprocess.run(["sh", "-c", "echo $0; ulimit -a; umask"], capture_output=True, text=True).stdout)
     dist.destroy_process_group()
     sys.exit(5)
