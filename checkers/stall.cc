@@ -21,13 +21,15 @@ bool has(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
+constexpr std::string_view kAwaited = "waits for a pipe, socket or file";
+
 /// By where a thread sleeps in the kernel. A futex is not there: it may be any wait of the process.
 std::string_view by_wait_channel(std::string_view wchan) {
   constexpr std::array kWaits{
       std::pair{std::string_view{"nanosleep"}, std::string_view{"sleeps"}},
       std::pair{std::string_view{"pipe_"}, std::string_view{"reads from or writes to a pipe"}},
-      std::pair{std::string_view{"poll"}, std::string_view{"waits for a pipe, socket or file"}},
-      std::pair{std::string_view{"select"}, std::string_view{"waits for a pipe, socket or file"}},
+      std::pair{std::string_view{"poll"}, kAwaited},
+      std::pair{std::string_view{"select"}, kAwaited},
       std::pair{std::string_view{"do_wait"}, std::string_view{"waits for a child to end"}},
       std::pair{std::string_view{"flock"}, std::string_view{"waits for a locked file"}},
       std::pair{std::string_view{"lock_inode"}, std::string_view{"waits for a locked file"}},
@@ -106,7 +108,10 @@ class StalledCall {
                             const ProcessState* const state = situation_.state(rank);
                             return state != nullptr && waits_for_others(state->main_stack);
                           });
-    finding.culprits = blame_minority(group_, {waiting_, owed_.absent}, blamable).culprits;
+    // Where most are missing, they may yet come: that few wait for them says nothing of these.
+    if (const RankSet odd = blame_minority(group_, {waiting_, owed_.absent}, blamable).culprits;
+        odd == owed_.absent)
+      finding.culprits = odd;
     if (blamable)
       name_what_it_is_stalled_on(finding);
     if (owed_.absent.empty())
@@ -209,11 +214,11 @@ std::string asleep_in(const StateSample& state, const ThreadState& thread,
                       const StackSample* stack) {
   if (const std::string_view named = by_frames(stack); !named.empty())
     return std::string(named);
-  std::string what(by_wait_channel(thread.wchan));
-  if (!what.empty() && !state.held_by.empty())
-    what += fmt::format(", which {} {}", words(state.held_by),
-                        state.held_by.size() == 1 ? "has" : "have");
-  return what;
+  const std::string_view what = by_wait_channel(thread.wchan);
+  if (state.held_by.empty())
+    return std::string(what);
+  return fmt::format("{}, which {} {}", what.empty() ? kAwaited : what, words(state.held_by),
+                     state.held_by.size() == 1 ? "has" : "have");
 }
 
 }  // namespace

@@ -191,7 +191,7 @@ struct StateSample {
   std::vector<ThreadState> threads{};
   std::vector<ChildState> children{};
   std::optional<std::int32_t> waits_for_child{};  ///< Of the main thread; -1: any.
-  RankSet held_by{};  ///< Who has the file lock, or the end of a pipe, that it waits for.
+  RankSet held_by{};  ///< Who has the file lock, or the other end, that it waits for.
 };
 
 /// A variable of a Python function, or of a module's own code, that held an integer.

@@ -10,6 +10,7 @@
 
 #include "harness/os/kernel_objects.h"
 #include "harness/os/proc.h"
+#include "harness/os/sockets.h"
 
 namespace lockstep::launch {
 namespace {

@@ -9,6 +9,7 @@
 #include "harness/launch/rank_environment.h"
 #include "harness/os/awaited.h"
 #include "harness/os/kernel_objects.h"
+#include "harness/os/sockets.h"
 
 namespace lockstep::launch {
 namespace {

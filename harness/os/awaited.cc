@@ -2,36 +2,97 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string>
+
+#include "harness/os/kernel_objects.h"
+#include "harness/os/proc.h"
+#include "harness/os/sockets.h"
 
 namespace lockstep::os {
 namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::size_t kPolledMax = 16;
+
 struct SystemCall {
   long number{-1};
-  std::int32_t first{}, second{};
+  std::array<std::uint64_t, 3> arguments{};
+  [[nodiscard]] std::int32_t number_at(std::size_t i) const {
+    return static_cast<std::int32_t>(arguments[i]);
+  }
 };
 
 std::optional<SystemCall> system_call_of(std::int32_t pid) {
   std::ifstream file(fmt::format("/proc/{}/syscall", pid));
   SystemCall call;
-  std::string first, second;
-  if (!(file >> call.number >> first >> second))
+  if (!(file >> call.number))
     return std::nullopt;
-  call.first = static_cast<std::int32_t>(std::strtoull(first.c_str(), nullptr, 16));
-  call.second = static_cast<std::int32_t>(std::strtoull(second.c_str(), nullptr, 16));
+  for (std::uint64_t& argument : call.arguments) {
+    std::string text;
+    if (!(file >> text))
+      return std::nullopt;
+    argument = std::strtoull(text.c_str(), nullptr, 16);
+  }
   return call;
+}
+
+struct Awaited {
+  std::int32_t descriptor{};
+  bool reads{}, writes{};
+};
+
+/// What poll(2) was asked for.
+std::vector<Awaited> polled_by(std::int32_t pid, const SystemCall& call) {
+  std::vector<pollfd> asked(std::min<std::size_t>(call.arguments[1], kPolledMax));
+  const iovec local{asked.data(), asked.size() * sizeof(pollfd)};
+  const iovec remote{reinterpret_cast<void*>(call.arguments[0]), local.iov_len};
+  if (::process_vm_readv(pid, &local, 1, &remote, 1, 0) != static_cast<ssize_t>(local.iov_len))
+    return {};
+  std::vector<Awaited> awaited;
+  for (const pollfd& one : asked)
+    awaited.push_back({one.fd, (one.events & POLLIN) != 0, (one.events & POLLOUT) != 0});
+  return awaited;
+}
+
+std::vector<Awaited> awaited_by(std::int32_t pid, const SystemCall& call) {
+  switch (call.number) {
+    case SYS_read:
+    case SYS_readv:
+    case SYS_recvfrom:
+    case SYS_recvmsg:
+      return {{call.number_at(0), true, false}};
+    case SYS_write:
+    case SYS_writev:
+    case SYS_sendto:
+    case SYS_sendmsg:
+      return {{call.number_at(0), false, true}};
+    case SYS_poll:
+    case SYS_ppoll:
+      return polled_by(pid, call);
+    case SYS_restart_syscall:  // So poll(2) goes on after a stop; its arguments are still there.
+      return wait_channel(pid).find("poll") == std::string::npos ? std::vector<Awaited>()
+                                                                 : polled_by(pid, call);
+    default:
+      return {};
+  }
+}
+
+bool stat_of(std::int32_t pid, std::int32_t descriptor, struct stat& status) {
+  return ::stat(fmt::format("/proc/{}/fd/{}", pid, descriptor).c_str(), &status) == 0;
 }
 
 /// Of the locks on a file those that are held, not those that are waited for: "1: FLOCK ADVISORY
@@ -51,7 +112,7 @@ std::vector<std::int32_t> owners_of_locks(ino_t inode) {
   return owners;
 }
 
-bool has_end_of_pipe(std::int32_t pid, const struct stat& pipe, bool for_writing) {
+bool has_end_of_pipe(std::int32_t pid, const struct stat& pipe, const Awaited& awaited) {
   std::error_code error;
   for (fs::directory_iterator at(fmt::format("/proc/{}/fd", pid), error), end; !error && at != end;
        at.increment(error)) {
@@ -65,10 +126,35 @@ bool has_end_of_pipe(std::int32_t pid, const struct stat& pipe, bool for_writing
       file >> flags;
     file >> flags;
     const auto mode = std::strtoul(flags.c_str(), nullptr, 8) & O_ACCMODE;
-    if (mode == O_RDWR || (mode == O_WRONLY) == for_writing)
+    if (mode == O_RDWR || (mode == O_WRONLY && awaited.reads) ||
+        (mode == O_RDONLY && awaited.writes))
       return true;
   }
   return false;
+}
+
+bool has_descriptor(std::int32_t pid, const std::string& target) {
+  const std::vector<std::string> targets = descriptor_targets(pid);
+  return std::find(targets.begin(), targets.end(), target) != targets.end();
+}
+
+std::vector<std::int32_t> holders_of_other_end(std::int32_t pid, const Awaited& awaited,
+                                               const std::vector<std::int32_t>& others) {
+  std::vector<std::int32_t> holders;
+  struct stat status {};
+  if (!stat_of(pid, awaited.descriptor, status))
+    return holders;
+  if (S_ISFIFO(status.st_mode)) {
+    std::copy_if(others.begin(), others.end(), std::back_inserter(holders),
+                 [&](std::int32_t other) { return has_end_of_pipe(other, status, awaited); });
+  } else if (S_ISSOCK(status.st_mode)) {
+    if (const auto end = other_end_of_socket(pid, status.st_ino)) {
+      const std::string target = fmt::format("socket:[{}]", *end);
+      std::copy_if(others.begin(), others.end(), std::back_inserter(holders),
+                   [&](std::int32_t other) { return has_descriptor(other, target); });
+    }
+  }
+  return holders;
 }
 
 }  // namespace
@@ -76,33 +162,31 @@ bool has_end_of_pipe(std::int32_t pid, const struct stat& pipe, bool for_writing
 std::optional<std::int32_t> waits_for_child(std::int32_t pid) {
   const std::optional<SystemCall> call = system_call_of(pid);
   if (call && call->number == SYS_wait4)
-    return std::max(call->first, -1);  // 0 and less than -1: any of a group.
+    return std::max(call->number_at(0), -1);  // 0 and less than -1: any of a group.
   if (call && call->number == SYS_waitid)
-    return call->first == P_PID ? call->second : -1;
+    return call->number_at(0) == P_PID ? call->number_at(1) : -1;
   return std::nullopt;
 }
 
 std::vector<std::int32_t> holders_of_what_it_waits_for(std::int32_t pid,
                                                        const std::vector<std::int32_t>& others) {
   const std::optional<SystemCall> call = system_call_of(pid);
-  struct stat awaited {};
-  if (!call || ::stat(fmt::format("/proc/{}/fd/{}", pid, call->first).c_str(), &awaited) != 0)
+  if (!call)
     return {};
   std::vector<std::int32_t> holders;
-  if (call->number == SYS_flock || call->number == SYS_fcntl) {
-    holders = owners_of_locks(awaited.st_ino);
+  if (struct stat file{}; (call->number == SYS_flock || call->number == SYS_fcntl) &&
+                          stat_of(pid, call->number_at(0), file)) {
+    holders = owners_of_locks(file.st_ino);
     std::erase_if(holders, [&](std::int32_t owner) {
       return std::find(others.begin(), others.end(), owner) == others.end();
     });
   }
-  const bool reads = call->number == SYS_read || call->number == SYS_readv;
-  const bool writes = call->number == SYS_write || call->number == SYS_writev;
-  if (S_ISFIFO(awaited.st_mode) && (reads || writes)) {
-    for (const std::int32_t other : others) {
-      if (has_end_of_pipe(other, awaited, /*for_writing=*/reads))
-        holders.push_back(other);
-    }
+  for (const Awaited& awaited : awaited_by(pid, *call)) {
+    for (const std::int32_t holder : holders_of_other_end(pid, awaited, others))
+      holders.push_back(holder);
   }
+  std::sort(holders.begin(), holders.end());
+  holders.erase(std::unique(holders.begin(), holders.end()), holders.end());
   return holders;
 }
 

@@ -12,7 +12,8 @@ namespace lockstep::os {
 std::optional<std::int32_t> waits_for_child(std::int32_t pid);
 
 /// Those of `others` that have the file lock (flock(2), fcntl(2)) that it waits for, or the other
-/// end of the pipe that it reads from or writes to. Empty also where that is not told.
+/// end of the pipe or socket that it reads from, writes to or polls. Empty also where that is not
+/// told.
 std::vector<std::int32_t> holders_of_what_it_waits_for(std::int32_t pid,
                                                        const std::vector<std::int32_t>& others);
 

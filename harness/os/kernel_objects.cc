@@ -1,19 +1,15 @@
 #include "harness/os/kernel_objects.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <set>
-#include <sstream>
 #include <string_view>
 
 #include "harness/os/proc.h"
@@ -26,38 +22,6 @@ namespace fs = std::filesystem;
 constexpr std::string_view kSharedMemory = "/dev/shm";
 constexpr std::size_t kCommandMax = 200;
 constexpr std::size_t kKindsMax = 4;
-constexpr std::string_view kListening = "0A";
-
-// What the descriptors of a process lead to: "socket:[123]", paths.
-std::vector<std::string> descriptor_targets(std::int32_t pid) {
-  std::vector<std::string> targets;
-  std::error_code error;
-  for (fs::directory_iterator at(fmt::format("/proc/{}/fd", pid), error), end; !error && at != end;
-       at.increment(error)) {
-    std::error_code gone;
-    const fs::path target = fs::read_symlink(at->path(), gone);
-    if (!gone)
-      targets.push_back(target.string());
-  }
-  return targets;
-}
-
-// "0100007F:1F90": words of four bytes, each in the byte order of the host.
-std::string address_of(const std::string& text) {
-  const std::size_t colon = text.find(':');
-  if (colon != 8 && colon != 32)
-    return "";
-  std::array<std::uint32_t, 4> words{};
-  for (std::size_t i = 0; i < colon / 8; ++i)
-    words[i] = static_cast<std::uint32_t>(std::strtoul(text.substr(i * 8, 8).c_str(), nullptr, 16));
-  std::array<char, INET6_ADDRSTRLEN> name{};
-  const int family = colon == 8 ? AF_INET : AF_INET6;
-  if (::inet_ntop(family, words.data(), name.data(), name.size()) == nullptr)
-    return "";
-  const unsigned long port = std::strtoul(text.c_str() + colon + 1, nullptr, 16);
-  return colon == 8 ? fmt::format("{}:{}", name.data(), port)
-                    : fmt::format("[{}]:{}", name.data(), port);
-}
 
 std::optional<std::int32_t> number_after(std::string_view text, std::string_view start) {
   std::int32_t number = 0;
@@ -102,6 +66,19 @@ std::uint64_t limit_of(std::int32_t pid) {
 
 }  // namespace
 
+std::vector<std::string> descriptor_targets(std::int32_t pid) {
+  std::vector<std::string> targets;
+  std::error_code error;
+  for (fs::directory_iterator at(fmt::format("/proc/{}/fd", pid), error), end; !error && at != end;
+       at.increment(error)) {
+    std::error_code gone;
+    const fs::path target = fs::read_symlink(at->path(), gone);
+    if (!gone)
+      targets.push_back(target.string());
+  }
+  return targets;
+}
+
 std::optional<std::uint64_t> count_descriptors(std::int32_t pid) {
   struct stat status {};
   if (::stat(fmt::format("/proc/{}/fd", pid).c_str(), &status) != 0)
@@ -127,26 +104,6 @@ std::optional<OpenDescriptors> open_descriptors_of(std::int32_t pid) {
   if (descriptors.kinds.size() > kKindsMax)
     descriptors.kinds.resize(kKindsMax);
   return descriptors;
-}
-
-std::vector<std::string> listening_on(std::int32_t pid) {
-  const std::vector<std::string> targets = descriptor_targets(pid);
-  const std::set<std::string> open(targets.begin(), targets.end());
-  std::set<std::string> found;
-  for (const char* const table : {"tcp", "tcp6"}) {
-    std::ifstream file(fmt::format("/proc/{}/net/{}", pid, table));
-    std::string line;
-    std::getline(file, line);  // The titles.
-    while (std::getline(file, line)) {
-      std::istringstream fields(line);
-      std::array<std::string, 10> field;
-      for (std::string& each : field)
-        fields >> each;
-      if (field[3] == kListening && open.contains(fmt::format("socket:[{}]", field[9])))
-        found.insert(address_of(field[1]));
-    }
-  }
-  return {found.begin(), found.end()};
 }
 
 std::vector<SharedObject> shared_objects() {

@@ -1,5 +1,5 @@
-// What a process keeps in the kernel that others can trip over: listening ports and shared memory
-// with a name.
+// What a process keeps in the kernel that others can trip over: shared memory with a name, and what
+// it has open.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,6 @@
 #include "harness/base/error.h"
 
 namespace lockstep::os {
-
-/// "127.0.0.1:29500", "[::]:29500": where a process listens (TCP). A connection in TIME_WAIT has no
-/// process and is not here.
-std::vector<std::string> listening_on(std::int32_t pid);
 
 /// A segment or semaphore in /dev/shm of a kind that Python, PyTorch and NCCL make and that is of
 /// no use to anybody after its job. (Other files there may be data that somebody put there to
@@ -35,6 +31,9 @@ std::vector<SharedObject> shared_objects();
 
 /// Mapped or opened by this process.
 bool holds(std::int32_t pid, const SharedObject& object);
+
+/// What each descriptor of a process leads to: "socket:[123]", paths.
+std::vector<std::string> descriptor_targets(std::int32_t pid);
 
 /// What a process has open: how many, its soft limit, and of which kinds, most frequent first:
 /// "socket", "pipe", "file in /dev/shm". None when it is gone or not permitted.

@@ -1,9 +1,11 @@
-// Goal: whose lock, pipe or end a process waits for is seen from outside.
+// Goal: whose lock, pipe, socket or end a process waits for is seen from outside.
 #include "harness/os/awaited.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/file.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -113,6 +115,38 @@ TEST(Awaited, WhoHasTheOtherEndOfAPipe) {
     return holders_of_what_it_waits_for(reader.pid, {other_reader.pid, writer.pid}) ==
            Pids{writer.pid};
   }));
+}
+
+TEST(Awaited, WhoHasTheOtherEndOfASocketOrOfWhatIsPolled) {
+  for (const bool polls : {false, true}) {
+    int ends[2], silent[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    ASSERT_EQ(::pipe2(silent, O_CLOEXEC), 0);
+    UniqueFd mine(ends[0]), theirs(ends[1]), reading(silent[0]), writing(silent[1]);
+    const Child waiter([&] {
+      theirs.reset();
+      writing.reset();
+      char byte{};
+      pollfd both[]{{reading.get(), POLLIN, 0}, {mine.get(), POLLIN, 0}};
+      if (polls ? ::poll(both, 2, 600'000) != 1 : ::read(mine.get(), &byte, 1) != 1)
+        ::_exit(1);
+    });
+    mine.reset();
+    const Child other([] {});
+    theirs.reset();
+    writing.reset();
+    const Child bystander([&] { reading.reset(); });
+    const auto told = [&] {
+      return holders_of_what_it_waits_for(waiter.pid, {bystander.pid}).empty() &&
+             holders_of_what_it_waits_for(waiter.pid, {bystander.pid, other.pid}) ==
+                 Pids{other.pid};
+    };
+    EXPECT_TRUE(comes_true(told)) << (polls ? "poll" : "read");
+    ::kill(waiter.pid, SIGSTOP);
+    ASSERT_TRUE(comes_true([&] { return read_process(waiter.pid)->state == 'T'; }));
+    ::kill(waiter.pid, SIGCONT);
+    EXPECT_TRUE(comes_true(told)) << "after a stop, " << (polls ? "poll" : "read");
+  }
 }
 
 }  // namespace

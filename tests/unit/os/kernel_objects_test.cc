@@ -4,9 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,20 +18,6 @@
 
 namespace lockstep::os {
 namespace {
-
-TEST(KernelObjects, APortThatAProcessListensOn) {
-  const UniqueFd server(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  ASSERT_EQ(::bind(server.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
-  EXPECT_TRUE(listening_on(::getpid()).empty()) << "bound, and not listening";
-  ASSERT_EQ(::listen(server.get(), 1), 0);
-  ASSERT_EQ(::getsockname(server.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
-  EXPECT_EQ(listening_on(::getpid()),
-            std::vector<std::string>{fmt::format("127.0.0.1:{}", ntohs(address.sin_port))});
-}
 
 const SharedObject* object_at(const std::vector<SharedObject>& objects, const std::string& path) {
   const auto at = std::find_if(objects.begin(), objects.end(),

@@ -1,0 +1,150 @@
+#include "harness/os/sockets.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <linux/sock_diag.h>
+#include <linux/unix_diag.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string_view>
+
+#include "harness/base/unique_fd.h"
+#include "harness/os/kernel_objects.h"
+
+namespace lockstep::os {
+namespace {
+
+constexpr std::string_view kListening = "0A";
+
+/// A row of /proc/PID/net/tcp or tcp6.
+struct TcpSocket {
+  std::string local{}, remote{}, state{};
+  std::uint64_t inode{};
+};
+
+std::vector<TcpSocket> tcp_sockets(std::int32_t pid) {
+  std::vector<TcpSocket> sockets;
+  for (const char* const table : {"tcp", "tcp6"}) {
+    std::ifstream file(fmt::format("/proc/{}/net/{}", pid, table));
+    std::string line;
+    std::getline(file, line);  // The titles.
+    while (std::getline(file, line)) {
+      std::istringstream fields(line);
+      std::array<std::string, 10> field;
+      for (std::string& each : field)
+        fields >> each;
+      sockets.push_back({.local = field[1],
+                         .remote = field[2],
+                         .state = field[3],
+                         .inode = std::strtoull(field[9].c_str(), nullptr, 10)});
+    }
+  }
+  return sockets;
+}
+
+// "0100007F:1F90": words of four bytes, each in the byte order of the host.
+std::string in_words(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  if (colon != 8 && colon != 32)
+    return "";
+  std::array<std::uint32_t, 4> words{};
+  for (std::size_t i = 0; i < colon / 8; ++i)
+    words[i] = static_cast<std::uint32_t>(std::strtoul(text.substr(i * 8, 8).c_str(), nullptr, 16));
+  std::array<char, INET6_ADDRSTRLEN> name{};
+  const int family = colon == 8 ? AF_INET : AF_INET6;
+  if (::inet_ntop(family, words.data(), name.data(), name.size()) == nullptr)
+    return "";
+  const unsigned long port = std::strtoul(text.c_str() + colon + 1, nullptr, 16);
+  return colon == 8 ? fmt::format("{}:{}", name.data(), port)
+                    : fmt::format("[{}]:{}", name.data(), port);
+}
+
+/// One end may call an address of IPv4 what the other calls one of IPv6.
+std::string_view without_mapping(std::string_view address) {
+  constexpr std::string_view kMapped = "0000000000000000FFFF0000";
+  if (address.substr(0, kMapped.size()) == kMapped)
+    address.remove_prefix(kMapped.size());
+  return address;
+}
+
+std::optional<std::uint64_t> other_end_of_tcp(std::int32_t pid, std::uint64_t inode) {
+  const std::vector<TcpSocket> sockets = tcp_sockets(pid);
+  for (const TcpSocket& one : sockets) {
+    if (one.inode != inode)
+      continue;
+    for (const TcpSocket& other : sockets) {
+      if (other.inode != 0 && other.inode != inode &&
+          without_mapping(one.local) == without_mapping(other.remote) &&
+          without_mapping(one.remote) == without_mapping(other.local))
+        return other.inode;
+    }
+  }
+  return std::nullopt;
+}
+
+/// sock_diag(7); of this network namespace.
+std::optional<std::uint64_t> other_end_of_unix(std::uint64_t inode) {
+  struct {
+    nlmsghdr header;
+    unix_diag_req body;
+  } request{};
+  request.header.nlmsg_len = sizeof request;
+  request.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+  request.header.nlmsg_flags = NLM_F_REQUEST;
+  request.body.sdiag_family = AF_UNIX;
+  request.body.udiag_states = ~0U;
+  request.body.udiag_ino = static_cast<std::uint32_t>(inode);
+  request.body.udiag_show = UDIAG_SHOW_PEER;
+  request.body.udiag_cookie[0] = request.body.udiag_cookie[1] = ~0U;
+  const UniqueFd kernel(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
+  alignas(nlmsghdr) std::array<char, 1024> answer{};
+  if (!kernel || ::send(kernel.get(), &request, sizeof request, 0) != sizeof request)
+    return std::nullopt;
+  auto left = static_cast<unsigned>(
+      std::max<ssize_t>(::recv(kernel.get(), answer.data(), answer.size(), MSG_DONTWAIT), 0));
+  const auto* const header = reinterpret_cast<const nlmsghdr*>(answer.data());
+  if (!NLMSG_OK(header, left) || header->nlmsg_type != SOCK_DIAG_BY_FAMILY)
+    return std::nullopt;
+  const char* const body = static_cast<const char*>(NLMSG_DATA(header));
+  left = static_cast<unsigned>(NLMSG_PAYLOAD(header, sizeof(unix_diag_msg)));
+  const auto* attribute =
+      reinterpret_cast<const rtattr*>(body + NLMSG_ALIGN(sizeof(unix_diag_msg)));
+  for (; RTA_OK(attribute, left); attribute = RTA_NEXT(attribute, left)) {
+    if (attribute->rta_type != UNIX_DIAG_PEER)
+      continue;
+    std::uint32_t peer = 0;
+    std::memcpy(&peer, RTA_DATA(attribute), sizeof peer);
+    if (peer != 0)
+      return peer;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<std::string> listening_on(std::int32_t pid) {
+  const std::vector<std::string> targets = descriptor_targets(pid);
+  const std::set<std::string> open(targets.begin(), targets.end());
+  std::set<std::string> found;
+  for (const TcpSocket& socket : tcp_sockets(pid)) {
+    if (socket.state == kListening && open.contains(fmt::format("socket:[{}]", socket.inode)))
+      found.insert(in_words(socket.local));
+  }
+  return {found.begin(), found.end()};
+}
+
+std::optional<std::uint64_t> other_end_of_socket(std::int32_t pid, std::uint64_t inode) {
+  const std::optional<std::uint64_t> other = other_end_of_unix(inode);
+  return other ? other : other_end_of_tcp(pid, inode);
+}
+
+}  // namespace lockstep::os

@@ -1,0 +1,19 @@
+// Sockets of a process, seen from outside: where it listens, and who is at the other end.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::os {
+
+/// "127.0.0.1:29500", "[::]:29500": where a process listens (TCP). A connection in TIME_WAIT has no
+/// process and is not here.
+std::vector<std::string> listening_on(std::int32_t pid);
+
+/// The inode of the other end of the connected socket with this inode that `pid` has: TCP within
+/// this machine, or a Unix socket. None where it is somewhere else, gone, or not told.
+std::optional<std::uint64_t> other_end_of_socket(std::int32_t pid, std::uint64_t inode);
+
+}  // namespace lockstep::os
