@@ -30,7 +30,7 @@ Finding group_differs(const std::vector<GroupView>& groups, const GroupView& gro
   finding.group = group.label();
   finding.confidence = Confidence::kCertain;
   for (const GroupView& view : groups) {
-    if (!view.members_disagree || view.name != group.name || view.generation != group.generation)
+    if (!view.members_disagree || view.name != group.name)
       continue;
     RankSet members;
     RankSet listed;
@@ -52,7 +52,7 @@ Finding group_differs(const std::vector<GroupView>& groups, const GroupView& gro
 
 bool is_first_of_its_name(const std::vector<GroupView>& groups, const GroupView& group) {
   return &group == &*std::find_if(groups.begin(), groups.end(), [&](const GroupView& view) {
-    return view.members_disagree && view.name == group.name && view.generation == group.generation;
+    return view.members_disagree && view.name == group.name;
   });
 }
 

@@ -88,16 +88,22 @@ bool contains(const std::vector<Rank>& ranks, Rank rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
-/// Two views of one name and generation whose members list each other: somebody created it
-/// differently.
+bool lacks_a_member(const GroupView& view) {
+  return view.size <= 0 || view.members.size() < static_cast<std::size_t>(view.size);
+}
+
+/// Two views of one name, each without some of its members, whose members list each other and
+/// created them at the same place among the groups of that name: somebody created it differently.
+/// (Whoever sits out a smaller world that the others form and leave has created fewer than they.)
 void mark_disagreements(std::vector<GroupView>& views) {
   for (GroupView& a : views) {
     for (GroupView& b : views) {
-      if (&a == &b || a.name != b.name || a.generation != b.generation)
+      if (&a == &b || a.name != b.name || !lacks_a_member(a) || !lacks_a_member(b))
         continue;
       for (const Member& x : a.members) {
         for (const Member& y : b.members) {
-          if (x.vouches && y.vouches && contains(a.ranks, y.rank) && contains(b.ranks, x.rank))
+          if (x.vouches && y.vouches && x.about().generation == y.about().generation &&
+              contains(a.ranks, y.rank) && contains(b.ranks, x.rank))
             a.members_disagree = b.members_disagree = true;
         }
       }
@@ -212,19 +218,21 @@ std::vector<GroupView> group_views(const Run& run, std::uint64_t cutoff_ns) {
     last_opened = std::max(last_opened, process->opened_ns);
   }
   std::vector<GroupView> views;
-  std::map<std::tuple<std::string, std::uint32_t, std::int32_t, std::vector<Rank>>, std::size_t>
-      index;
+  using Identity = std::tuple<std::string, std::int32_t, std::vector<Rank>>;
+  std::map<std::pair<Identity, std::uint32_t>, std::size_t> index;
   for (const Process* process : processes) {
     if (ended_before(run, *process, last_opened))
       continue;
+    std::map<Identity, std::uint32_t> created;
     for (Member& member : members_of(*process, cutoff_ns)) {
       const Group& group = member.about();
-      const auto [place, is_new] =
-          index.try_emplace({group.name, group.generation, group.size, group.ranks}, views.size());
+      const Identity identity{group.name, group.size, group.ranks};
+      const std::uint32_t generation = created[identity]++;
+      const auto [place, is_new] = index.try_emplace({identity, generation}, views.size());
       if (is_new) {
         views.emplace_back();
         views.back().name = group.name;
-        views.back().generation = group.generation;
+        views.back().generation = generation;
         views.back().size = group.size;
         views.back().ranks = group.ranks;
       }

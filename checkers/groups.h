@@ -43,7 +43,7 @@ struct Member {
 
 struct GroupView {
   std::string name{};
-  std::uint32_t generation{};
+  std::uint32_t generation{};  ///< Counts groups of the same name, size and ranks.
   std::int32_t size{};
   std::vector<Rank> ranks{};      ///< Global ranks by group rank; empty = not known.
   std::vector<Member> members{};  ///< Those with a history, ascending by rank.

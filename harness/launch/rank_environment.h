@@ -14,7 +14,8 @@
 
 namespace lockstep::launch {
 
-/// A TCP port of this host that nobody uses now. Errors: kEnvironment.
+/// A TCP port of this host that nobody uses now, and that the kernel gives to nobody by itself
+/// before rank 0 listens there. Errors: kEnvironment.
 Result<std::uint16_t> free_port();
 
 /// RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT.

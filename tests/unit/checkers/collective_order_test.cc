@@ -188,6 +188,29 @@ TEST(CollectiveOrder, ANameUsedAgainIsAnotherGroup) {
   expect_pass(run);
 }
 
+TEST(CollectiveOrder, WhoSatOutASmallerWorldIsStillInTheNextOne) {
+  const auto shrunk_and_grown = [](std::uint64_t count_on_rank_2) {
+    lockstep::Run run = make_run({
+        {all_reduce("0", 8), all_reduce("small", 4), all_reduce("grown", 2)},
+        {all_reduce("0", 8), all_reduce("small", 4), all_reduce("grown", 2)},
+        {all_reduce("0", 8), all_reduce("grown", count_on_rank_2)},
+    });
+    for (Process& process : run.processes) {
+      for (std::uint32_t i = 0; i < process.groups.size(); ++i) {
+        if (process.groups[i].name == "small") {
+          process.groups[i].size = 2;
+          process.groups[i].ranks = {Rank{0}, Rank{1}};
+        }
+        process.groups[i].name = "0";
+        process.groups[i].generation = i;
+      }
+    }
+    return run;
+  };
+  expect_pass(shrunk_and_grown(2));
+  EXPECT_EQ(only_finding(shrunk_and_grown(3)).code, "LS202");
+}
+
 TEST(CollectiveOrder, AMemberWithoutHistoryProvesNothingAndBlamesNobody) {
   const Row right{all_reduce("dp", 8)};
   lockstep::Run run = make_run({right, right, {all_reduce("dp", 9)}, right});
