@@ -244,7 +244,16 @@ Finding left(const Run& run, const std::vector<const ProcessEnd*>& leavers,
   Finding finding;
   finding.code = "LS102";
   finding.at_ns = leavers.front()->at_ns;
-  if (whole || leavers.size() == 1) {
+  const std::string last = after_last_call(run, rank);
+  RankSet alike{rank};
+  for (const ProcessEnd* const leaver : leavers) {
+    if (after_last_call(run, *leaver->rank) == last)
+      alike.insert(*leaver->rank);
+  }
+  const bool most = 2 * alike.size() > ranks_of(run).size();
+  if (!most)
+    alike = {rank};
+  if (!most && (whole || leavers.size() == 1)) {
     finding.culprits = {rank};
     finding.confidence = Confidence::kCertain;
   }
@@ -256,10 +265,11 @@ Finding left(const Run& run, const std::vector<const ProcessEnd*>& leavers,
                                   finding.culprits.empty() ? "peer" : "culprit"))
       finding.sites.push_back(*site);
   }
-  finding.headline =
-      fmt::format("rank {} exited with status 0 while others still need it", rank.value);
-  finding.evidence.push_back(
-      fmt::format("rank {} left {}", rank.value, after_last_call(run, rank)));
+  finding.headline = fmt::format("{} exited with status 0 while others still need {}", words(alike),
+                                 alike.size() == 1 ? "it" : "them");
+  finding.evidence.push_back(fmt::format("{} left {}", words(alike), last));
+  if (most)
+    finding.evidence.emplace_back("most left there: the others may have made a call too many");
   if (took_the_store(*leavers.front(), failures)) {
     finding.evidence.push_back(fmt::format("with it went the store; {} {}{}",
                                            words({failures.front().rank}), failures.front().what,

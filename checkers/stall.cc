@@ -10,6 +10,7 @@
 #include "checkers/attribution.h"
 #include "checkers/children.h"
 #include "checkers/sites.h"
+#include "harness/history/own_futex.h"
 
 namespace lockstep::checkers {
 namespace {
@@ -70,6 +71,31 @@ std::string_view by_frames(const StackSample* stack) {
   return in_loader ? "waits for a data loader worker" : "";
 }
 
+/// Between its last sample and one that is old enough.
+bool computes(const Run& run, const StateSample& last, const ThreadState& now) {
+  const StateSample* before = nullptr;
+  for (const StateSample& sample : run.states) {
+    if (sample.pid == last.pid && sample.at_ns + kStillNs <= last.at_ns)
+      before = &sample;
+  }
+  const ThreadState* const then = before == nullptr ? nullptr : main_thread_in(*before);
+  return then != nullptr && now.cpu_ns - then->cpu_ns >= (last.at_ns - before->at_ns) / 4;
+}
+
+/// It computes, or waits for threads of its own, none of which waits for somebody else.
+bool is_busy(const Run& run, const ProcessState& state, std::uint64_t cutoff_ns) {
+  const StateSample* const last = last_state(run, state.process->pid, cutoff_ns);
+  const ThreadState* const now = last == nullptr ? nullptr : main_thread_in(*last);
+  if (now == nullptr)
+    return false;
+  const auto waits_within = [](const ThreadState& thread) {
+    return thread.state == 'R' || has(thread.wchan, "futex") || has(thread.wchan, "ep_poll");
+  };
+  const bool own = has(now->wchan, history::kOwnFutex) && state.open.empty() &&
+                   std::all_of(last->threads.begin(), last->threads.end(), waits_within);
+  return own || computes(run, *last, *now);
+}
+
 class StalledCall {
  public:
   StalledCall(const Run& run, const Situation& situation, const ProcessState& waiter,
@@ -108,10 +134,8 @@ class StalledCall {
                             const ProcessState* const state = situation_.state(rank);
                             return state != nullptr && waits_for_others(state->main_stack);
                           });
-    // Where most are missing, they may yet come: that few wait for them says nothing of these.
-    if (const RankSet odd = blame_minority(group_, {waiting_, owed_.absent}, blamable).culprits;
-        odd == owed_.absent)
-      finding.culprits = odd;
+    if (blamable)
+      name_the_few_that_are_late(finding);
     if (blamable)
       name_what_it_is_stalled_on(finding);
     if (owed_.absent.empty())
@@ -128,6 +152,21 @@ class StalledCall {
     return state == nullptr
                ? ""
                : stalled_on(run_, state->process->pid, state->main_stack, situation_.cutoff_ns());
+  }
+
+  /// Most are there. That few wait for most says nothing, nor does a wait that another rank may
+  /// have to end.
+  void name_the_few_that_are_late(Finding& finding) const {
+    const RankSet few = blame_minority(group_, {waiting_, owed_.absent}, true).culprits;
+    const auto by_itself = [&](Rank rank) {
+      const ProcessState* const state = situation_.state(rank);
+      return state != nullptr && is_busy(run_, *state, situation_.cutoff_ns());
+    };
+    if (few != owed_.absent || !std::all_of(few.begin(), few.end(), by_itself))
+      return;
+    finding.culprits = few;
+    finding.cause = fmt::format("{} {} busy with something of {} own", words(few),
+                                few.size() == 1 ? "is" : "are", few.size() == 1 ? "its" : "their");
   }
 
   /// Every absent rank is held by something: that they are is a fact. Who waits for what another
@@ -209,11 +248,23 @@ class StalledCall {
   RankSet waiting_{};
 };
 
+/// Since the last thing it did it woke up and went to sleep again: it asks for something over and
+/// over, and what that is does not show.
+bool asks_again(const Run& run, const StateSample& last, const ThreadState& now) {
+  return std::any_of(run.states.begin(), run.states.end(), [&](const StateSample& sample) {
+    const ThreadState* then = sample.pid == last.pid ? main_thread_in(sample) : nullptr;
+    return then != nullptr && sample.head == last.head && has(then->wchan, "nanosleep") &&
+           then->context_switches != now.context_switches;
+  });
+}
+
 /// What it sleeps in, by its Python code or else by the kernel.
-std::string asleep_in(const StateSample& state, const ThreadState& thread,
+std::string asleep_in(const Run& run, const StateSample& state, const ThreadState& thread,
                       const StackSample* stack) {
   if (const std::string_view named = by_frames(stack); !named.empty())
     return std::string(named);
+  if (has(thread.wchan, "nanosleep") && asks_again(run, state, thread))
+    return "";
   const std::string_view what = by_wait_channel(thread.wchan);
   if (state.held_by.empty())
     return std::string(what);
@@ -252,7 +303,7 @@ std::string stalled_on(const Run& run, std::int32_t pid, const StackSample* stac
     case 'D':
       return "waits for a disk or device";
     case 'S':
-      return asleep_in(*last, *now, stack);
+      return asleep_in(run, *last, *now, stack);
     default:
       return "";
   }

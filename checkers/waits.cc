@@ -323,7 +323,7 @@ ProcessState state_of(const Run& run, const Process& process, std::uint64_t cuto
       continue;
     }
     if (!slept(pair, thread.tid))
-      return not_closed(fmt::format("thread {} runs", thread.tid));
+      return not_closed(fmt::format("thread {} is active", thread.tid));
     auto wait = wait_of(run, state, thread.tid, since_ns, cutoff_ns);
     if (!wait)
       return not_closed(fmt::format("thread {} is in no wait that is known", thread.tid));

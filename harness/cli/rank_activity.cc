@@ -16,18 +16,13 @@ std::string whole_seconds(std::uint64_t since_ns, std::uint64_t now_ns) {
   return fmt::format("{} s", now_ns > since_ns ? (now_ns - since_ns) / 1'000'000'000 : 0);
 }
 
-bool has_ended(const Run& run, Rank rank, std::uint64_t now_ns) {
-  return !history::wrapper_lives(run, rank, now_ns) &&
-         std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
-           return end.role == Role::kRank && end.rank == rank;
-         });
-}
-
 std::string activity(const Run& run, Rank rank, std::uint64_t now_ns) {
-  if (has_ended(run, rank, now_ns))
-    return "ended";
   const Process* process = checkers::current_process(run, rank);
-  if (process == nullptr)
+  const std::int32_t pid = checkers::pid_of(run, rank);  // A job may follow another one.
+  if (!history::wrapper_lives(run, rank, now_ns) &&
+      has_ended(run, pid != 0 || process == nullptr ? pid : process->pid))
+    return "ended";
+  if (process == nullptr || (process->pid != pid && has_ended(run, process->pid)))
     return "no history yet";
   if (process->collectives.empty())
     return "no collective yet";
@@ -47,6 +42,11 @@ std::string activity(const Run& run, Rank rank, std::uint64_t now_ns) {
 }
 
 }  // namespace
+
+bool has_ended(const Run& run, std::int32_t pid) {
+  return std::any_of(run.ends.begin(), run.ends.end(),
+                     [&](const ProcessEnd& end) { return end.pid == pid; });
+}
 
 std::vector<std::string> rank_activity(const Run& live, std::uint64_t now_ns) {
   checkers::RanksByText groups;

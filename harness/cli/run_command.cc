@@ -233,11 +233,13 @@ class Session {
     return why;
   }
 
-  /// Before that its ranks import, or it has none: nothing is looked at.
+  /// Before that its ranks import, those of its next training, too, or it has none: nothing is
+  /// looked at.
   static bool has_a_group(const history::Follower& follower) {
-    const std::vector<Process>& processes = follower.run().processes;
-    return std::any_of(processes.begin(), processes.end(),
-                       [](const Process& process) { return !process.groups.empty(); });
+    const Run& run = follower.run();
+    return std::any_of(run.processes.begin(), run.processes.end(), [&](const Process& process) {
+      return !process.groups.empty() && !has_ended(run, process.pid);
+    });
   }
 
   /// What is there when the notice comes, too, has lasted.

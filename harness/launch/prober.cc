@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "harness/base/clock.h"
+#include "harness/history/own_futex.h"
 #include "harness/os/awaited.h"
 #include "harness/os/proc.h"
 #include "harness/os/stack_modules.h"
@@ -261,6 +262,8 @@ void Prober::read_states(const std::vector<Watched>& processes) {
                                 .context_switches = thread.context_switches,
                                 .cpu_ns = thread.cpu_ns});
     }
+    if (!sample.threads.empty() && os::waits_for_own_threads(watched.id.pid))
+      sample.threads.front().wchan += history::kOwnFutex;
     add_children(sample, all);
     add_holders(sample, processes);
     if (before != options_.follower->head(watched.id.pid))

@@ -69,6 +69,7 @@ class RunJob::Impl {
   void tell_last_words(const Tracked& process);
   std::vector<os::ProcessStat> look_at_family();
   bool look_for_ranks();
+  [[nodiscard]] bool is_in_a_group() const;
   void settle_ranks();
 
   template <class E>
@@ -305,12 +306,20 @@ bool RunJob::Impl::look_for_ranks() {
       Clock::now() +
       std::max<Clock::duration>(kLookEvery, std::chrono::duration_cast<Clock::duration>(50 * cost));
   options_.follower->set_world_size(world_size());
-  const std::vector<Process>& seen = options_.follower->run().processes;
-  const bool before_the_first_group = std::all_of(
-      seen.begin(), seen.end(), [](const Process& process) { return process.groups.empty(); });
-  if (found || (before_the_first_group && family_.is_at_work(family)))
+  if (found || (!is_in_a_group() && family_.is_at_work(family)))
     prober_.something_happened();
   return found;
+}
+
+// One of those that live: a command may do one job after another.
+bool RunJob::Impl::is_in_a_group() const {
+  const std::vector<Watched> living = processes_.living(/*with_command=*/false);
+  const std::vector<Process>& seen = options_.follower->run().processes;
+  return std::any_of(seen.begin(), seen.end(), [&](const Process& process) {
+    return !process.groups.empty() &&
+           std::any_of(living.begin(), living.end(),
+                       [&](const Watched& watched) { return watched.id.pid == process.pid; });
+  });
 }
 
 std::vector<const JobProcess*> RunJob::Impl::processes() const {

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -166,6 +167,14 @@ std::optional<std::int32_t> waits_for_child(std::int32_t pid) {
   if (call && call->number == SYS_waitid)
     return call->number_at(0) == P_PID ? call->number_at(1) : -1;
   return std::nullopt;
+}
+
+bool waits_for_own_threads(std::int32_t pid) {
+  const std::optional<SystemCall> call = system_call_of(pid);
+  const bool in_futex =
+      call && (call->number == SYS_futex || (call->number == SYS_restart_syscall &&
+                                             wait_channel(pid).find("futex") != std::string::npos));
+  return in_futex && (call->number_at(1) & FUTEX_PRIVATE_FLAG) != 0;
 }
 
 std::vector<std::int32_t> holders_of_what_it_waits_for(std::int32_t pid,

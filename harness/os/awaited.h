@@ -11,6 +11,10 @@ namespace lockstep::os {
 /// one, or it is not told.
 std::optional<std::int32_t> waits_for_child(std::int32_t pid);
 
+/// It waits in a futex(2) that only threads of its own can wake: a lock or a queue of the process.
+/// False also where that is not told.
+bool waits_for_own_threads(std::int32_t pid);
+
 /// Those of `others` that have the file lock (flock(2), fcntl(2)) that it waits for, or the other
 /// end of the pipe or socket that it reads from, writes to or polls. Empty also where that is not
 /// told.

@@ -71,12 +71,70 @@ TEST(Stall, WhoWaitsForWhatAnotherRankHasIsNotNamed) {
             "when the run was ended; rank 0 waited");
 }
 
-TEST(Stall, WhoWaitsForAMessageIsNotNamed) {
+/// Of three ranks these do not come to the third call; `change` says what they do instead.
+lockstep::Run late(const RankSet& ranks,
+                   const std::function<void(StateSample&, ThreadState&)>& change) {
   const Row before = times(2, {all_reduce("dp", 8).at("t.py", 5)});
-  const Row waits = before + Row{all_reduce("dp", 8).pending().at("t.py", 5)};
-  lockstep::Run run = make_run({before, waits, waits});
+  std::vector<Row> rows;
+  for (const Rank rank : RankSet::all(3))
+    rows.push_back(
+        ranks.contains(rank) ? before : before + Row{all_reduce("dp", 8).pending().at("t.py", 5)});
+  lockstep::Run run = make_run(rows);
   hang(run);
   run.acted.push_back({0, stall_ns(run) + 350 * kMs, "interrupted", std::nullopt, 0, "SIGINT"});
+  for (StateSample& sample : run.states) {
+    if (sample.rank && ranks.contains(*sample.rank))
+      change(sample, thread_of(sample, sample.pid));
+  }
+  return run;
+}
+
+void waits_for_own_threads(StateSample& /*sample*/, ThreadState& thread) {
+  thread.wchan = "futex_do_wait (private)";
+}
+
+TEST(Stall, OneOfThreeIsNamedOnlyWhereItIsBusyWithItsOwn) {
+  const Finding own = said_of(late({Rank{0}}, waits_for_own_threads));
+  EXPECT_EQ(own.code, "LS301");
+  EXPECT_EQ(own.culprits, RankSet{Rank{0}});
+  EXPECT_EQ(own.cause, "rank 0 is busy with something of its own");
+  EXPECT_EQ(own.confidence, Confidence::kLikely);
+  const Finding computing = said_of(late({Rank{0}}, [](StateSample& sample, ThreadState& thread) {
+    thread.state = 'R';
+    thread.cpu_ns = sample.at_ns;
+  }));
+  EXPECT_EQ(computing.culprits, RankSet{Rank{0}});
+  for (const char* const wchan : {"futex_do_wait", "sk_wait_data", "do_sigtimedwait", ""}) {
+    const Finding unknown =
+        said_of(late({Rank{0}}, [&](StateSample&, ThreadState& thread) { thread.wchan = wchan; }));
+    EXPECT_EQ(unknown.code, "LS301") << wchan;
+    EXPECT_TRUE(unknown.culprits.empty()) << "another rank may have to end it: " << wchan;
+    EXPECT_EQ(unknown.cause, "");
+  }
+  const Finding for_a_peer = said_of(late({Rank{0}}, [](StateSample& sample, ThreadState& thread) {
+    waits_for_own_threads(sample, thread);
+    sample.threads.push_back(
+        {.tid = 77, .state = 'S', .wchan = "sk_wait_data", .context_switches = 1, .cpu_ns = 0});
+  }));
+  EXPECT_TRUE(for_a_peer.culprits.empty()) << "one of its threads waits for somebody";
+  EXPECT_TRUE(said_of(late({Rank{0}, Rank{1}}, waits_for_own_threads)).culprits.empty())
+      << "that one waits for two says nothing of it";
+}
+
+TEST(Stall, WhoSleepsAgainAndAgainAsksForSomethingAndIsNotNamed) {
+  std::uint64_t switches = 5;
+  const auto asleep = [&](std::uint64_t more) {
+    return said_of(late({Rank{0}}, [&](StateSample&, ThreadState& thread) {
+      thread.wchan = "hrtimer_nanosleep";
+      thread.context_switches = switches += more;
+    }));
+  };
+  EXPECT_EQ(asleep(0).culprits, RankSet{Rank{0}});
+  EXPECT_TRUE(asleep(1).culprits.empty());
+}
+
+TEST(Stall, WhoWaitsForAMessageIsNotNamed) {
+  lockstep::Run run = late({Rank{0}}, waits_for_own_threads);
   EXPECT_EQ(said_of(run).culprits, RankSet{Rank{0}});
   run.stacks.push_back(stack_of(run, Rank{0}, {"gloo::transport::tcp::UnboundBuffer::waitSend"}));
   EXPECT_TRUE(said_of(run).culprits.empty());
