@@ -6,6 +6,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <csignal>
@@ -21,6 +22,9 @@ namespace {
 
 constexpr std::size_t kPendingMax = std::size_t{1} << 20;
 constexpr std::size_t kTailMax = std::size_t{64} << 10;
+// The rest of a line: with unbuffered output it comes by itself, and other ranks speak as well.
+constexpr std::chrono::milliseconds kLineMayTake{30};
+constexpr std::chrono::milliseconds kSlice{100};
 
 bool open_pipe(UniqueFd& reading, UniqueFd& writing) {
   std::array<int, 2> ends{};
@@ -119,12 +123,27 @@ bool Output::read_some(Stream& stream) {
   if (::write(stream.log.fd(), text.data(), text.size()) >= 0)
     stream.log.bound();
   stream.last_read_ns = now_ns();
+  stream.read_at = Clock::now();
   stream.tail += text;
   if (stream.tail.size() > 2 * kTailMax)
     stream.tail.erase(0, stream.tail.size() - kTailMax);
-  Outlet& outlet = outlets_[stream.outlet];
-  outlet.pending += text;
+  stream.unfinished += text;
+  pass_on(stream, stream.unfinished.rfind('\n') + 1);  // All of it, or nothing yet.
   return true;
+}
+
+void Output::pass_on(Stream& stream, std::size_t size) {
+  outlets_[stream.outlet].pending.append(stream.unfinished, 0, size);
+  stream.unfinished.erase(0, size);
+}
+
+Output::Clock::time_point Output::due() const {
+  Clock::time_point first = Clock::time_point::max();
+  for (const Stream& stream : streams_) {
+    if (!stream.unfinished.empty())
+      first = std::min(first, stream.read_at + kLineMayTake);
+  }
+  return first;
 }
 
 void Output::pump() {
@@ -132,12 +151,27 @@ void Output::pump() {
     Outlet& outlet = outlets_[stream.outlet];
     while (stream.pipe && !outlet.full() && read_some(stream)) {
     }
+    if (!stream.pipe || stream.unfinished.size() >= PIPE_BUF ||
+        Clock::now() >= stream.read_at + kLineMayTake)
+      pass_on(stream, stream.unfinished.size());
     outlet.write_some();
     if (outlet.closed)
       stream.pipe.reset();  // The rank hears of it as it would have without us.
   }
   for (Outlet& outlet : outlets_)
     outlet.write_some();
+}
+
+void Output::finish(const std::function<bool()>& gives_up) {
+  pump();
+  for (Stream& stream : streams_)
+    pass_on(stream, stream.unfinished.size());
+  for (Outlet& outlet : outlets_) {
+    while (!outlet.pending.empty() && !gives_up()) {
+      os::poll_until(outlet.fd, POLLOUT, Clock::now() + kSlice);
+      outlet.write_some();
+    }
+  }
 }
 
 }  // namespace lockstep::launch

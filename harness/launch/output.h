@@ -5,7 +5,9 @@
 #include <poll.h>
 
 #include <array>
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,8 @@ namespace lockstep::launch {
 
 class Output {
  public:
+  using Clock = std::chrono::steady_clock;
+
   explicit Output(std::uint64_t log_bytes_max);
 
   /// A pipe to `log` and to our descriptor `to` (1 or 2); a terminal, if that is one. Returns its
@@ -29,8 +33,12 @@ class Output {
 
   /// What must be waited for before the next pump().
   void wait_for(std::vector<pollfd>& entries) const;
-  /// Reads and writes what can be without waiting.
+  /// When the next pump() is due, even if nothing comes: a line without an end is passed on.
+  [[nodiscard]] Clock::time_point due() const;
+  /// Reads and writes what can be without waiting. Lines of different ranks stay whole.
   void pump();
+  /// Nobody writes any more: the same, and waits until all of it is written or it `gives_up`.
+  void finish(const std::function<bool()>& gives_up);
   /// The last of what came, at least 64 KiB of it; and when it came.
   [[nodiscard]] const std::string& tail(std::size_t stream) const { return streams_[stream].tail; }
   [[nodiscard]] std::uint64_t last_read_ns(std::size_t stream) const {
@@ -43,7 +51,9 @@ class Output {
     LogFile log;
     std::size_t outlet{};
     std::string tail{};
+    std::string unfinished{};  ///< The beginning of a line, not passed on yet.
     std::uint64_t last_read_ns{};
+    Clock::time_point read_at{};
   };
   struct Outlet {
     int fd{};
@@ -53,6 +63,7 @@ class Output {
     void write_some();
   };
   bool read_some(Stream& stream);
+  void pass_on(Stream& stream, std::size_t size);
 
   std::uint64_t log_bytes_max_;
   std::vector<Stream> streams_{};

@@ -30,6 +30,7 @@ using Clock = std::chrono::steady_clock;
 constexpr milliseconds kLookEvery{250};
 constexpr milliseconds kLeftoverSlice{20};
 constexpr milliseconds kLeftoversMayTake{10'000};
+constexpr milliseconds kOutputMayTake{1'000};  // Of a job that was ended.
 constexpr std::chrono::nanoseconds kStarvationMax = std::chrono::seconds(50);
 constexpr int kLooksMax = 20;  // between fork and exec the environment is still its parent's
 constexpr std::size_t kProcessNameMax = 15;  // what the kernel keeps of it
@@ -150,7 +151,7 @@ RunEvent RunJob::Impl::wait(Clock::time_point deadline) {
   while (true) {
     if (std::optional<RunEvent> event = next_event(deadline))
       return std::move(*event);
-    poll_once(std::min({deadline, next_look_, prober_.due()}));
+    poll_once(std::min({deadline, next_look_, prober_.due(), output_.due()}));
   }
 }
 
@@ -339,7 +340,8 @@ EndReport RunJob::Impl::end(const std::string& reason) {
   take_ends();
   EndReport report = ending.kill(reason);
   family_.settle_segments(/*write_down=*/false);
-  output_.pump();
+  const Clock::time_point until = Clock::now() + kOutputMayTake;
+  output_.finish([until] { return Clock::now() >= until; });
   return report;
 }
 
@@ -378,7 +380,8 @@ EndReport RunJob::Impl::clear() {
                          .kill("the job is over");
   family_.settle_segments(/*write_down=*/true);
   report.spared = std::move(spared);
-  output_.pump();
+  // Who reads slowly would have held up the ranks without us.
+  output_.finish([this] { return !supervisor_.interrupted().empty(); });
   return report;
 }
 

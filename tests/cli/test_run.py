@@ -66,6 +66,25 @@ class AnyProgram(RunTest):
         self.assertEqual((self.directory / "run/logs/0.out").read_bytes(), b"out\0000")
         self.assertEqual((self.directory / "run/logs/0.err").read_bytes(), b"err 0")
 
+    def test_who_reads_late_gets_all_of_it(self) -> None:
+        process = self.start("-n", "1", "--", sys.executable, "-c", "print('x' * 600_000)")
+        self.until(lambda: (self.directory / "run/logs/0.out").exists()
+                   and (self.directory / "run/logs/0.out").stat().st_size == 600_001, "it has printed")
+        time.sleep(1)  # It has ended; what it printed is on the way.
+        self.assertEqual(len(process.communicate(timeout=DEADLINE_S)[0]), 600_001)
+        self.assertEqual(process.returncode, 0)
+
+    def test_lines_of_ranks_stay_whole(self) -> None:
+        in_two = ("import os, time\nfor i in range(100):\n"
+                  " os.write(1, b'rank '); time.sleep(0.001); os.write(1, os.environ['RANK'].encode() + b'\\n')")
+        done = self.lockstep("run", "-n", "3", "--", sys.executable, "-c", in_two)
+        self.assertEqual(sorted(done.lines), [f"rank {rank}" for rank in range(3) for _ in range(100)])
+
+    def test_the_beginning_of_a_line_does_not_wait_for_its_end(self) -> None:
+        process = self.start("-n", "1", "--", "sh", "-c", "printf 'name? '; sleep 60")
+        self.assertEqual(os.read(process.stdout.fileno(), 100), b"name? ")
+        process.send_signal(signal.SIGINT)
+
     def test_more_output_than_a_pipe_holds(self) -> None:
         done = self.lockstep("run", "-n", "2", "--", sys.executable, "-c", "print('x' * 3_000_000)")
         self.assertEqual((done.status, len(done.out)), (0, 6_000_002), done.err)
