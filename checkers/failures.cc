@@ -147,6 +147,11 @@ std::optional<SiteRef> aborted_at(const Run& run, const ProcessEnd& end) {
   return std::nullopt;
 }
 
+/// What a call says of what it was given, whatever the other ranks do.
+bool speaks_of_its_arguments(std::string_view type) {
+  return type == "ValueError" || type == "TypeError" || type == "IndexError" || type == "KeyError";
+}
+
 struct Saying {
   std::string text{};
   std::size_t numbers{};  // That were taken out.
@@ -181,8 +186,11 @@ Saying without_numbers(std::string_view text, bool of_ranks_only) {
 bool is_one_mistake(const Failure& a, const Failure& b) {
   if (a.exception.empty() || a.exception == b.exception)
     return !a.exception.empty();
-  return a.raised && b.raised && a.raised->file == b.raised->file &&
-         a.raised->line == b.raised->line &&
+  if (!a.raised || !b.raised || a.raised->file != b.raised->file ||
+      a.raised->line != b.raised->line)
+    return false;
+  const std::string type = a.exception.substr(0, a.exception.find(':'));
+  return (speaks_of_its_arguments(type) && type == b.exception.substr(0, b.exception.find(':'))) ||
          without_numbers(first_line(a.exception), false).text ==
              without_numbers(first_line(b.exception), false).text;
 }

@@ -207,7 +207,9 @@ Verdict Joining::check(const Run& run) const {
   } else if (!journal_is_whole(run)) {
     verdict.reason = "LS901: the journal of the run is incomplete";
   } else if (!a_limit_ended_it(run) && !have_left_before_joining(run, ranks.absent, cutoff_ns)) {
-    verdict.reason = "ranks waited for their first process group when the run ended";
+    verdict.reason = fmt::format(
+        "{} waited in init_process_group when the run ended, and {}", words(ranks.waiting),
+        ranks.absent.empty() ? "nobody was missing" : words(ranks.absent) + " had not come to it");
   } else {
     verdict.outcome = Outcome::kFail;
     const auto claimed = claimed_twice(run, cutoff_ns);

@@ -190,7 +190,7 @@ void add_evidence(const Run& run, const std::vector<Failure>& failures, const Ra
       finding.evidence.push_back(line);
   }
   if (first.after_a_peer && first.waited.empty())
-    finding.evidence.emplace_back("it speaks of another rank; none was seen to end before");
+    finding.evidence.emplace_back("it may speak of another rank; none was seen to end before");
   const Process* process = current_process(run, first.rank);
   if (finding.sites.empty() && process != nullptr && !process->collectives.empty())
     finding.evidence.push_back(

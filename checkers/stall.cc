@@ -268,8 +268,11 @@ std::string asleep_in(const Run& run, const StateSample& state, const ThreadStat
   const std::string_view what = by_wait_channel(thread.wchan);
   if (state.held_by.empty())
     return std::string(what);
-  return fmt::format("{}, which {} {}", what.empty() ? kAwaited : what, words(state.held_by),
-                     state.held_by.size() == 1 ? "has" : "have");
+  const std::string who =
+      fmt::format("{} {}", words(state.held_by), state.held_by.size() == 1 ? "has" : "have");
+  if (state.waits_for_child)
+    return fmt::format("waits for a child, and that for something that {}", who);
+  return fmt::format("{}, which {}", what.empty() ? kAwaited : what, who);
 }
 
 }  // namespace

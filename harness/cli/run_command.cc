@@ -242,6 +242,14 @@ class Session {
     });
   }
 
+  /// The others may wait for it, and nothing else tells of it.
+  static bool a_rank_failed(const history::Follower& follower) {
+    const std::vector<ProcessEnd>& ends = follower.run().ends;
+    return std::any_of(ends.begin(), ends.end(), [](const ProcessEnd& end) {
+      return end.role == Role::kRank && (end.signal || end.exit_status.value_or(0) != 0);
+    });
+  }
+
   /// What is there when the notice comes, too, has lasted.
   void look_half_way(launch::RunJob& job, const history::Follower& follower) {
     looked_ = true;
@@ -256,7 +264,7 @@ class Session {
     const auto stalled = std::chrono::duration_cast<std::chrono::seconds>(stalled_for(job));
     for (const std::string& line : checkers::on_their_way_out(follower.run()))
       notice("LEAVING", line);
-    if (has_a_group(follower) || stalled >= kStartMayTake)
+    if (has_a_group(follower) || a_rank_failed(follower) || stalled >= kStartMayTake)
       tell_activity("STALLED", fmt::format("no rank has moved for {} s", stalled.count()),
                     follower);
   }

@@ -100,6 +100,18 @@ LastWords words_of_terminate(const std::vector<std::string_view>& lines, std::si
   return {std::string(kTerminated), {}};
 }
 
+/// Of a recursion without end the tail has no beginning: it is frames, and then the exception.
+std::optional<LastWords> words_of_a_long_traceback(const std::vector<std::string_view>& lines) {
+  constexpr std::size_t kLinesOfAFrame = 4;
+  for (std::size_t i = 0; i < std::min(kLinesOfAFrame, lines.size()); ++i) {
+    if (!frame_of(lines[i]))
+      continue;
+    LastWords words = python_words(lines, i == 0 ? 0 : i - 1).first;
+    return words.text.empty() ? std::nullopt : std::optional(std::move(words));
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<LastWords> last_words(std::string_view stderr_tail) {
@@ -119,7 +131,7 @@ std::optional<LastWords> last_words(std::string_view stderr_tail) {
         said ? lines[i + 1].substr(11) : lines[i].substr(kTerminate.size());
     return LastWords{std::string(what.substr(0, kTextMax)), {}};
   }
-  return std::nullopt;
+  return words_of_a_long_traceback(lines);
 }
 
 std::optional<ErrorTail> kept_error_tail(const std::string& history_directory, std::int32_t pid) {

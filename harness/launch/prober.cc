@@ -240,7 +240,13 @@ void Prober::add_holders(StateSample& sample, const std::vector<Watched>& proces
     if (watched.rank && watched.id.pid != sample.pid)
       others.push_back(watched.id.pid);
   }
-  const std::vector<std::int32_t> holders = os::holders_of_what_it_waits_for(sample.pid, others);
+  std::vector<std::int32_t> holders = os::holders_of_what_it_waits_for(sample.pid, others);
+  if (sample.waits_for_child) {
+    for (const ChildState& child : sample.children) {
+      for (const std::int32_t holder : os::holders_of_what_it_waits_for(child.pid, others))
+        holders.push_back(holder);
+    }
+  }
   for (const Watched& watched : processes) {
     if (std::find(holders.begin(), holders.end(), watched.id.pid) != holders.end())
       sample.held_by.insert(*watched.rank);

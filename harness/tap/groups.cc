@@ -78,8 +78,7 @@ Groups::Known* Groups::enter(c10d::ProcessGroup& group) {
 
 void Groups::count_again(Known& known, c10d::ProcessGroup& group) {
   if (known.counts.load(std::memory_order_relaxed))
-    known.expected.store(group.getDefaultBackend()->getSequenceNumberForGroup(),
-                         std::memory_order_relaxed);
+    known.expected.store(sequence_of(group), std::memory_order_relaxed);
 }
 
 Groups::Known* Groups::meet(c10d::ProcessGroup& group) {

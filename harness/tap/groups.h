@@ -40,7 +40,7 @@ class Groups {
   /// A new group, perhaps at the address of one that is gone.
   void created(c10d::ProcessGroup& group, std::uint32_t site);
   /// The call that is being left moved the counter by an amount of its own (a monitored barrier
-  /// sends and receives).
+  /// sends and receives), or not at all (its arguments were refused).
   static void count_again(Known& known, c10d::ProcessGroup& group);
 
   void set_world(std::int32_t world_size) {

@@ -99,6 +99,7 @@ class Kernel : public c10::OperatorKernel {
 // The return of a call, also by exception.
 struct Kernel::Passed {
   Groups::Known* known{};
+  c10d::ProcessGroup* group{};
   Ticket ticket{};
   bool done{};  // When it returns its result is there.
   bool failed{true};
@@ -107,6 +108,8 @@ struct Kernel::Passed {
       the_tap->writer->returned_completed(ticket, failed);
     else
       the_tap->writer->returned(ticket);
+    if (failed)  // Perhaps before it came to the backend.
+      Groups::count_again(*known, *group);
     Groups::leave(*known);
   }
 };
@@ -142,7 +145,7 @@ void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   issue.completion_unseen =
       operation_.returns_work() && (issue.completion_unseen || has_no_future());
   issue.site = call_site(/*skip=*/1);
-  Passed passed{known, {}, !operation_.returns_work()};
+  Passed passed{known, group, {}, !operation_.returns_work()};
   passed.ticket = the_tap->writer->issue({known->handle.load(std::memory_order_relaxed)}, issue);
   op.redispatchBoxed(below, stack);
   passed.failed = false;

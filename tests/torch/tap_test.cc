@@ -300,5 +300,32 @@ TEST(Tap, AFailedCollectiveIsSeenToFail) {
   EXPECT_TRUE(seen[0].collectives[1].failed);
 }
 
+TEST(Tap, ACallWhoseArgumentsAreRefusedHidesNothing) {
+  std::vector<Process> seen;
+  run_ranks(
+      2,
+      [](RankContext& context) -> std::string {
+        begin_tap(context);
+        Tensors one{at::ones({1})};
+        context.group->allreduce(one)->wait();
+        std::vector<Tensors> results{{at::ones({1}), at::ones({2})}};
+        bool refused = false;
+        try {
+          context.group->allgather(results, one)->wait();
+        } catch (const std::exception&) {
+          refused = true;
+        }
+        require(refused, "results of two sizes");
+        context.group->allreduce(one)->wait();
+        return "";
+      },
+      [&](const fs::path& directory) { seen = {read_rank(directory, 0)}; });
+  ASSERT_EQ(seen.size(), 1U);
+  ASSERT_EQ(seen[0].collectives.size(), 3U);
+  EXPECT_TRUE(seen[0].collectives[1].failed);
+  EXPECT_TRUE(seen[0].groups[0].seen_from_creation);
+  EXPECT_TRUE(seen[0].vouches(0));
+}
+
 }  // namespace
 }  // namespace lockstep::test

@@ -237,8 +237,7 @@ TEST(CollectiveOrder, GroupCreatedDifferentlyIsCertainOrSilent) {
   expect_pass(twins);
 }
 
-// --- Extra, missing, swapped
-// --------------------------------------------------------------------------------------
+// --- Extra, missing, swapped ---
 
 /// Requests for steps of `calls` calls each; the last is not answered.
 void ask_for_steps(lockstep::Run& run, std::uint64_t calls, std::uint64_t steps) {

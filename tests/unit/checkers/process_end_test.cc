@@ -128,6 +128,25 @@ TEST(ProcessEnd, WithoutAConversationLeavingIsEarlyIfOthersNeededIt) {
   EXPECT_EQ(check(run).outcome, Outcome::kPass);
 }
 
+TEST(ProcessEnd, WhereMostLeftNobodyIsNamed) {
+  const Row row = times(3, {all_reduce("dp", 8)});
+  const Row one_more = row + Row{all_reduce("dp", 8).failed()};
+  const auto left = [&](const std::vector<Row>& rows) {
+    lockstep::Run run = make_run(rows);
+    for (const Rank rank : RankSet::all(3)) {
+      const bool stayed = rows[static_cast<std::size_t>(rank.value)].size() > row.size();
+      ends_with_status(run, rank, stayed ? 1 : 0,
+                       kStart + (stayed ? 500 : 40 - static_cast<std::uint64_t>(rank.value)) * kMs);
+    }
+    return check(run).findings.at(0);
+  };
+  const Finding most = left({row, one_more, row});
+  EXPECT_EQ(most.headline, "ranks 0,2 exited with status 0 while others still need them");
+  EXPECT_TRUE(most.culprits.empty());
+  EXPECT_EQ(most.affected, RankSet::all(3));
+  EXPECT_EQ(left({row, one_more, one_more}).culprits, RankSet{Rank{0}});
+}
+
 TEST(ProcessEnd, AnIncompleteJournalBlamesNobody) {
   lockstep::Run run = healthy();
   ends_with_signal(run, Rank{1}, 11, kStart + 30 * kMs);

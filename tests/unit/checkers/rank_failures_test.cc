@@ -230,6 +230,14 @@ TEST(RankFailures, OneExceptionWithOtherNumbersIsOneMistake) {
   EXPECT_EQ(all_raise({"ValueError: 1", "KeyError: 2", "KeyError: 2"}).culprits, RankSet{Rank{0}});
 }
 
+TEST(RankFailures, WhoseArgumentsALineRefusesFailsByItself) {
+  const Finding finding = all_raise({"ValueError: a list must be given on the source rank",
+                                     "ValueError: a list must not be given on other ranks",
+                                     "RuntimeError: Connection closed by peer"});
+  EXPECT_EQ(finding.culprits, (RankSet{Rank{0}, Rank{1}}));
+  EXPECT_EQ(finding.affected, RankSet{Rank{2}});
+}
+
 TEST(RankFailures, WhoStandsAgainstMostInWhatAllSayOfEachOtherIsNamed) {
   const auto has = [](const char* what) { return std::string("RuntimeError: DDP: Rank ") + what; };
   const std::string zero = has("0 has 4 params, while rank 2 has inconsistent 2 params.");

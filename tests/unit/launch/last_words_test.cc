@@ -86,6 +86,18 @@ TEST(LastWords, OfASpawnedProcessItsParentTells) {
   EXPECT_EQ(spawned_index(""), std::nullopt);
 }
 
+TEST(LastWords, OfATracebackWhoseBeginningIsGone) {
+  std::string tail = "ne 5, in walk\n    return walk(n)\n           ^^^^^^^\n";
+  for (int i = 0; i < 100; ++i)
+    tail += "  File \"train.py\", line 5, in walk\n    return walk(n)\n           ^^^^^^^\n";
+  const auto words = last_words(tail + "RecursionError: maximum recursion depth exceeded\n");
+  ASSERT_TRUE(words);
+  EXPECT_EQ(words->text, "RecursionError: maximum recursion depth exceeded");
+  EXPECT_EQ(words->raised_at.frames.front().line, 5);
+  EXPECT_FALSE(last_words("one\ntwo\nthree\nfour\nfive\n" + tail + "RecursionError: x\n"))
+      << "something was said in between";
+}
+
 TEST(LastWords, NothingOrHalfOfIt) {
   EXPECT_FALSE(last_words(""));
   EXPECT_FALSE(last_words("epoch 1\nepoch 2"));
