@@ -72,28 +72,27 @@ std::string_view by_frames(const StackSample* stack) {
 }
 
 /// Between its last sample and one that is old enough.
-bool computes(const Run& run, const StateSample& last, const ThreadState& now) {
+bool computes(const Run& run, const ProcessState& state, std::uint64_t cutoff_ns) {
+  const StateSample* const last = last_state(run, state.process->pid, cutoff_ns);
+  const ThreadState* const now = last == nullptr ? nullptr : main_thread_in(*last);
   const StateSample* before = nullptr;
   for (const StateSample& sample : run.states) {
-    if (sample.pid == last.pid && sample.at_ns + kStillNs <= last.at_ns)
+    if (now != nullptr && sample.pid == last->pid && sample.at_ns + kStillNs <= last->at_ns)
       before = &sample;
   }
   const ThreadState* const then = before == nullptr ? nullptr : main_thread_in(*before);
-  return then != nullptr && now.cpu_ns - then->cpu_ns >= (last.at_ns - before->at_ns) / 4;
+  return then != nullptr && now->cpu_ns - then->cpu_ns >= (last->at_ns - before->at_ns) / 4;
 }
 
-/// It computes, or waits for threads of its own, none of which waits for somebody else.
-bool is_busy(const Run& run, const ProcessState& state, std::uint64_t cutoff_ns) {
+/// For a lock or a queue of its own, and none of its threads waits for somebody else.
+bool waits_for_own_threads(const Run& run, const ProcessState& state, std::uint64_t cutoff_ns) {
   const StateSample* const last = last_state(run, state.process->pid, cutoff_ns);
   const ThreadState* const now = last == nullptr ? nullptr : main_thread_in(*last);
-  if (now == nullptr)
-    return false;
-  const auto waits_within = [](const ThreadState& thread) {
-    return thread.state == 'R' || has(thread.wchan, "futex") || has(thread.wchan, "ep_poll");
-  };
-  const bool own = has(now->wchan, history::kOwnFutex) && state.open.empty() &&
-                   std::all_of(last->threads.begin(), last->threads.end(), waits_within);
-  return own || computes(run, *last, *now);
+  return now != nullptr && has(now->wchan, history::kOwnFutex) && state.open.empty() &&
+         std::all_of(last->threads.begin(), last->threads.end(), [](const ThreadState& thread) {
+           return thread.state == 'R' || has(thread.wchan, "futex") ||
+                  has(thread.wchan, "ep_poll") || has(thread.wchan, "epoll_wait");
+         });
 }
 
 class StalledCall {
@@ -160,7 +159,8 @@ class StalledCall {
     const RankSet few = blame_minority(group_, {waiting_, owed_.absent}, true).culprits;
     const auto by_itself = [&](Rank rank) {
       const ProcessState* const state = situation_.state(rank);
-      return state != nullptr && is_busy(run_, *state, situation_.cutoff_ns());
+      return state != nullptr && (computes(run_, *state, situation_.cutoff_ns()) ||
+                                  waits_for_own_threads(run_, *state, situation_.cutoff_ns()));
     };
     if (few != owed_.absent || !std::all_of(few.begin(), few.end(), by_itself))
       return;
@@ -182,6 +182,7 @@ class StalledCall {
     finding.code = "LS303";
     finding.also.emplace_back("LS301");
     finding.culprits = at_fault;
+    finding.cause.clear();
     for (const Rank rank : owed_.absent.minus(at_fault))
       finding.affected.insert(rank);
     const RankSet& told = at_fault.empty() ? owed_.absent : at_fault;
@@ -218,6 +219,8 @@ class StalledCall {
       if (absent == nullptr)
         continue;
       std::string what = stalled(rank);
+      if (what.empty() && waits_for_own_threads(run_, *absent, situation_.cutoff_ns()))
+        what = "waits for a lock, a queue or a thread of its own";
       if (what.empty())
         what = absent->not_closed.empty() ? "waits for something else" : absent->not_closed;
       const auto site = whereabouts(*absent, situation_.cutoff_ns(),

@@ -98,6 +98,8 @@ TEST(Stall, OneOfThreeIsNamedOnlyWhereItIsBusyWithItsOwn) {
   EXPECT_EQ(own.code, "LS301");
   EXPECT_EQ(own.culprits, RankSet{Rank{0}});
   EXPECT_EQ(own.cause, "rank 0 is busy with something of its own");
+  EXPECT_EQ(own.evidence.front().rfind("rank 0: waits for a lock, a queue or a thread of its", 0),
+            0U);
   EXPECT_EQ(own.confidence, Confidence::kLikely);
   const Finding computing = said_of(late({Rank{0}}, [](StateSample& sample, ThreadState& thread) {
     thread.state = 'R';
@@ -110,6 +112,14 @@ TEST(Stall, OneOfThreeIsNamedOnlyWhereItIsBusyWithItsOwn) {
     EXPECT_EQ(unknown.code, "LS301") << wchan;
     EXPECT_TRUE(unknown.culprits.empty()) << "another rank may have to end it: " << wchan;
     EXPECT_EQ(unknown.cause, "");
+  }
+  for (const char* const wchan : {"do_epoll_wait", "ep_poll", "futex_do_wait"}) {
+    const Finding helped = said_of(late({Rank{0}}, [&](StateSample& sample, ThreadState& thread) {
+      waits_for_own_threads(sample, thread);
+      sample.threads.push_back(
+          {.tid = 77, .state = 'S', .wchan = wchan, .context_switches = 1, .cpu_ns = 0});
+    }));
+    EXPECT_EQ(helped.culprits, RankSet{Rank{0}}) << wchan;
   }
   const Finding for_a_peer = said_of(late({Rank{0}}, [](StateSample& sample, ThreadState& thread) {
     waits_for_own_threads(sample, thread);
