@@ -210,19 +210,23 @@ TEST(Tap, SeesEveryOperationAndVouches) {
   EXPECT_EQ(seen[0].collectives[4].counts_hash, seen[1].collectives[4].counts_hash);
 }
 
-TEST(Tap, CallsPastItEndTheVouching) {
+/// The history of rank 0 after `body` on every rank; empty if there is none.
+std::vector<Process> seen_on_rank_0(int world,
+                                    const std::function<std::string(RankContext&)>& body) {
   std::vector<Process> seen;
-  run_ranks(
-      1,
-      [](RankContext& context) -> std::string {
-        begin_tap(context);
-        Tensors one{at::ones({1})};
-        context.group->allreduce(one)->wait();
-        context.group->getDefaultBackend()->allreduce(one)->wait();
-        context.group->allreduce(one)->wait();
-        return "";
-      },
-      [&](const fs::path& directory) { seen = {read_rank(directory, 0)}; });
+  run_ranks(world, body, [&](const fs::path& directory) { seen = {read_rank(directory, 0)}; });
+  return seen;
+}
+
+TEST(Tap, CallsPastItEndTheVouching) {
+  const std::vector<Process> seen = seen_on_rank_0(1, [](RankContext& context) -> std::string {
+    begin_tap(context);
+    Tensors one{at::ones({1})};
+    context.group->allreduce(one)->wait();
+    context.group->getDefaultBackend()->allreduce(one)->wait();
+    context.group->allreduce(one)->wait();
+    return "";
+  });
   ASSERT_EQ(seen.size(), 1U);
   ASSERT_EQ(seen[0].groups.size(), 1U);
   EXPECT_FALSE(seen[0].vouches(0));
@@ -230,40 +234,32 @@ TEST(Tap, CallsPastItEndTheVouching) {
 }
 
 TEST(Tap, AGroupMetInUseIsNotVouchedFor) {
-  std::vector<Process> seen;
-  run_ranks(
-      1,
-      [](RankContext& context) -> std::string {
-        Tensors one{at::ones({1})};
-        context.group->allreduce(one)->wait();
-        begin_tap(context);
-        context.group->allreduce(one)->wait();
-        return "";
-      },
-      [&](const fs::path& directory) { seen = {read_rank(directory, 0)}; });
+  const std::vector<Process> seen = seen_on_rank_0(1, [](RankContext& context) -> std::string {
+    Tensors one{at::ones({1})};
+    context.group->allreduce(one)->wait();
+    begin_tap(context);
+    context.group->allreduce(one)->wait();
+    return "";
+  });
   ASSERT_EQ(seen.size(), 1U);
   ASSERT_EQ(seen[0].groups.size(), 1U);
   EXPECT_FALSE(seen[0].vouches(0));
 }
 
 TEST(Tap, AGroupMadeAgainUnderItsNameIsAnotherGeneration) {
-  std::vector<Process> seen;
-  run_ranks(
-      1,
-      [](RankContext& context) -> std::string {
-        begin_tap(context);
-        for (int again = 0; again < 20; ++again) {
-          Tensors one{at::ones({1})};
-          context.group->allreduce(one)->wait();
-          context.group->allreduce(one)->wait();
-          context.group.reset();  // Its address is free again.
-          context.group = parallel::connect_gloo(
-              {.file = (context.directory / ("again" + std::to_string(again))).string(),
-               .timeout = std::chrono::seconds(20)});
-        }
-        return "";
-      },
-      [&](const fs::path& directory) { seen = {read_rank(directory, 0)}; });
+  const std::vector<Process> seen = seen_on_rank_0(1, [](RankContext& context) -> std::string {
+    begin_tap(context);
+    for (int again = 0; again < 20; ++again) {
+      Tensors one{at::ones({1})};
+      context.group->allreduce(one)->wait();
+      context.group->allreduce(one)->wait();
+      context.group.reset();  // Its address is free again.
+      context.group = parallel::connect_gloo(
+          {.file = (context.directory / ("again" + std::to_string(again))).string(),
+           .timeout = std::chrono::seconds(20)});
+    }
+    return "";
+  });
   ASSERT_EQ(seen.size(), 1U);
   ASSERT_EQ(seen[0].groups.size(), 20U);
   for (std::uint32_t i = 0; i < 20; ++i) {
@@ -274,25 +270,21 @@ TEST(Tap, AGroupMadeAgainUnderItsNameIsAnotherGeneration) {
 }
 
 TEST(Tap, AFailedCollectiveIsSeenToFail) {
-  std::vector<Process> seen;
-  run_ranks(
-      2,
-      [](RankContext& context) -> std::string {
-        begin_tap(context);
-        Tensors one{at::ones({1})};
-        context.group->allreduce(one)->wait();
-        if (context.rank == 1)
-          return "";  // Leaves: the connection closes.
-        bool failed = false;
-        try {
-          context.group->allreduce(one)->wait();
-        } catch (const std::exception&) {
-          failed = true;
-        }
-        require(failed, "an error of the transport");
-        return "";
-      },
-      [&](const fs::path& directory) { seen = {read_rank(directory, 0)}; });
+  const std::vector<Process> seen = seen_on_rank_0(2, [](RankContext& context) -> std::string {
+    begin_tap(context);
+    Tensors one{at::ones({1})};
+    context.group->allreduce(one)->wait();
+    if (context.rank == 1)
+      return "";  // Leaves: the connection closes.
+    bool failed = false;
+    try {
+      context.group->allreduce(one)->wait();
+    } catch (const std::exception&) {
+      failed = true;
+    }
+    require(failed, "an error of the transport");
+    return "";
+  });
   ASSERT_EQ(seen.size(), 1U);
   ASSERT_EQ(seen[0].collectives.size(), 2U);
   EXPECT_FALSE(seen[0].collectives[0].failed);
@@ -301,25 +293,21 @@ TEST(Tap, AFailedCollectiveIsSeenToFail) {
 }
 
 TEST(Tap, ACallWhoseArgumentsAreRefusedHidesNothing) {
-  std::vector<Process> seen;
-  run_ranks(
-      2,
-      [](RankContext& context) -> std::string {
-        begin_tap(context);
-        Tensors one{at::ones({1})};
-        context.group->allreduce(one)->wait();
-        std::vector<Tensors> results{{at::ones({1}), at::ones({2})}};
-        bool refused = false;
-        try {
-          context.group->allgather(results, one)->wait();
-        } catch (const std::exception&) {
-          refused = true;
-        }
-        require(refused, "results of two sizes");
-        context.group->allreduce(one)->wait();
-        return "";
-      },
-      [&](const fs::path& directory) { seen = {read_rank(directory, 0)}; });
+  const std::vector<Process> seen = seen_on_rank_0(2, [](RankContext& context) -> std::string {
+    begin_tap(context);
+    Tensors one{at::ones({1})};
+    context.group->allreduce(one)->wait();
+    std::vector<Tensors> results{{at::ones({1}), at::ones({2})}};
+    bool refused = false;
+    try {
+      context.group->allgather(results, one)->wait();
+    } catch (const std::exception&) {
+      refused = true;
+    }
+    require(refused, "results of two sizes");
+    context.group->allreduce(one)->wait();
+    return "";
+  });
   ASSERT_EQ(seen.size(), 1U);
   ASSERT_EQ(seen[0].collectives.size(), 3U);
   EXPECT_TRUE(seen[0].collectives[1].failed);
