@@ -15,6 +15,7 @@
 #include "checkers/groups.h"
 #include "checkers/second_derivative.h"
 #include "checkers/sites.h"
+#include "checkers/waits.h"
 
 namespace lockstep::checkers {
 namespace {
@@ -36,6 +37,15 @@ bool speaks_of_a_peer(std::string_view text) {
                     "Timed out waiting", "Socket Timeout", "ncclRemoteError", "monitoredBarrier",
                     "Operation timed out!", "of the same param in process 0",
                     "NCCL communicator was aborted", "recvValue failed"});
+}
+
+/// Or else of a worker of its data loader, which it has connections to as well.
+bool speaks_of_a_peer(const Raised& raised) {
+  const std::vector<Frame>& frames = raised.raised_at.frames;
+  const bool in_a_call = std::any_of(frames.begin(), frames.end(), [](const Frame& frame) {
+    return frame.file.find("/torch/distributed/") != std::string::npos;
+  });
+  return speaks_of_a_peer(raised.text) && (in_a_call || !in_data_loader(frames));
 }
 
 bool had_failed_collective(const Run& run, Rank rank) {
@@ -288,7 +298,7 @@ std::vector<Failure> failures_of(const Run& run, const std::vector<GroupView>& g
                         raised.at_ns,
                         fmt::format("raised: {}", first_line(raised.text)),
                         raised.text,
-                        speaks_of_a_peer(raised.text),
+                        speaks_of_a_peer(raised),
                         false,
                         site ? site : aborted,
                         raised.found_out};

@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::size_t kChildrenMax = 4;
 constexpr std::uint64_t kStillNs = 200'000'000;  // Asleep throughout two samples this far apart.
+constexpr std::uint64_t kAskingNs = 5'000'000;   // Who sleeps more often than this asks for something.
 
 bool has(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
@@ -63,15 +64,11 @@ const ThreadState* main_thread_in(const StateSample& sample) {
 
 /// By what its Python code is in.
 std::string_view by_frames(const StackSample* stack) {
-  const bool in_loader =
-      stack != nullptr &&
-      std::any_of(stack->frames.begin(), stack->frames.end(), [](const Frame& frame) {
-        return has(frame.file, "/torch/utils/data/dataloader.py");
-      });
-  return in_loader ? "waits for a data loader worker" : "";
+  return stack != nullptr && in_data_loader(stack->frames) ? "waits for a data loader worker" : "";
 }
 
-/// Between its last sample and one that is old enough.
+/// Between its last sample and one that is old enough. Who goes to sleep all the time asks somebody
+/// for something, and that may be another rank's to give.
 bool computes(const Run& run, const ProcessState& state, std::uint64_t cutoff_ns) {
   const StateSample* const last = last_state(run, state.process->pid, cutoff_ns);
   const ThreadState* const now = last == nullptr ? nullptr : main_thread_in(*last);
@@ -81,7 +78,11 @@ bool computes(const Run& run, const ProcessState& state, std::uint64_t cutoff_ns
       before = &sample;
   }
   const ThreadState* const then = before == nullptr ? nullptr : main_thread_in(*before);
-  return then != nullptr && now->cpu_ns - then->cpu_ns >= (last->at_ns - before->at_ns) / 4;
+  if (then == nullptr)
+    return false;
+  const std::uint64_t ns = last->at_ns - before->at_ns;
+  return now->cpu_ns - then->cpu_ns >= ns / 4 &&
+         now->context_switches - then->context_switches <= ns / kAskingNs;
 }
 
 /// For a lock or a queue of its own, and none of its threads waits for somebody else.

@@ -250,6 +250,12 @@ std::optional<SiteRef> whereabouts(const ProcessState& state, std::uint64_t cuto
   return std::nullopt;
 }
 
+bool in_data_loader(const std::vector<Frame>& frames) {
+  return std::any_of(frames.begin(), frames.end(), [](const Frame& frame) {
+    return has(frame.file, "/torch/utils/data/dataloader.py");
+  });
+}
+
 bool in_collective_wait(const StackSample& stack) {
   bool waits = false;
   bool sleeps = false;

@@ -42,6 +42,9 @@ std::optional<SiteRef> whereabouts(const ProcessState& state, std::uint64_t cuto
 /// A thread of a library that runs Python and never issues a collective.
 bool is_known_helper(const StackSample& stack);
 
+/// In the code of torch.utils.data's loader, which fetches a batch.
+bool in_data_loader(const std::vector<Frame>& frames);
+
 /// In a c10d wait without a limit of its own (a store wait is none).
 bool in_collective_wait(const StackSample& stack);
 

@@ -171,7 +171,7 @@ struct ThreadState {
   std::int32_t tid{};
   char state{};         ///< As in /proc: R S D T t Z.
   std::string wchan{};  ///< Where it sleeps in the kernel; see own_futex.h, too.
-  std::uint64_t context_switches{};
+  std::uint64_t context_switches{};  ///< Voluntary: how often it went to sleep.
   std::uint64_t cpu_ns{};
 };
 

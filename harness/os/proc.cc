@@ -71,17 +71,12 @@ std::vector<std::int32_t> numbered_entries(const std::string& directory) {
   return numbers;
 }
 
-std::uint64_t sum_of_switches(std::string_view status) {
-  std::uint64_t sum = 0;
-  constexpr std::string_view kKey = "ctxt_switches:";  // of "voluntary_..." and "nonvoluntary_..."
-  for (std::size_t at = status.find(kKey); at != std::string_view::npos;
-       at = status.find(kKey, at)) {
-    at += kKey.size();
-    const std::size_t digit = status.find_first_not_of(" \t", at);
-    if (digit != std::string_view::npos)
-      sum += to_number<std::uint64_t>(status.substr(digit));
-  }
-  return sum;
+std::uint64_t voluntary_switches(std::string_view status) {
+  constexpr std::string_view kKey = "\nvoluntary_ctxt_switches:";
+  const std::size_t at = status.find(kKey);
+  const std::size_t digit =
+      at == std::string_view::npos ? at : status.find_first_not_of(" \t", at + kKey.size());
+  return digit == std::string_view::npos ? 0 : to_number<std::uint64_t>(status.substr(digit));
 }
 
 std::string wait_channel_in(const std::string& directory) {
@@ -168,7 +163,7 @@ std::vector<ThreadStat> read_threads(std::int32_t pid) {
       continue;
     ThreadStat thread{.tid = tid, .state = fields[0].front()};
     thread.wchan = wait_channel_in(base);
-    thread.context_switches = sum_of_switches(read_proc_file(base + "status"));
+    thread.context_switches = voluntary_switches(read_proc_file(base + "status"));
     thread.cpu_ns = to_number<std::uint64_t>(read_proc_file(base + "schedstat"));
     threads.push_back(std::move(thread));
   }

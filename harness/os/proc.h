@@ -36,7 +36,7 @@ struct ThreadStat {
   std::int32_t tid{};
   char state{};
   std::string wchan{};  ///< Where it sleeps in the kernel; empty where hidden or running.
-  std::uint64_t context_switches{};  ///< Voluntary and not.
+  std::uint64_t context_switches{};  ///< Voluntary: how often it went to sleep.
   std::uint64_t cpu_ns{};
 };
 

@@ -56,6 +56,23 @@ TEST(RankFailures, ALimitOfItsOwnIsNoSilentPeer) {
   EXPECT_EQ(check(run).findings.at(0).culprits, RankSet{Rank{1}});
 }
 
+TEST(RankFailures, ALostWorkerOfADataLoaderIsNoPeer) {
+  const auto culprits_of = [](std::initializer_list<const char*> files) {
+    lockstep::Run run = make_run({{all_reduce("dp", 2)}, {all_reduce("dp", 2)}});
+    raises(run, Rank{1}, "ConnectionResetError: [Errno 104] Connection reset by peer",
+           stall_ns(run));
+    for (const char* const file : files)
+      run.raised.back().raised_at.frames.push_back({"", 0, file, 9, "get", {}});
+    return check(run).findings.at(0).culprits;
+  };
+  constexpr const char* kLoader = "/py/site-packages/torch/utils/data/dataloader.py";
+  constexpr const char* kCall = "/py/site-packages/torch/distributed/distributed_c10d.py";
+  EXPECT_TRUE(culprits_of({"t.py"}).empty());
+  EXPECT_EQ(culprits_of({"/py/connection.py", kLoader, "t.py"}), RankSet{Rank{1}});
+  EXPECT_TRUE(culprits_of({kCall, "sampler.py", kLoader, "t.py"}).empty())
+      << "a sampler may talk to other ranks";
+}
+
 TEST(RankFailures, WhoLeavesWithTheStoreIsNamed) {
   const auto without_store = [](std::uint64_t rank_0_ends_ns) {
     lockstep::Run run = make_run({{all_reduce("dp", 2)}, {all_reduce("dp", 2)}});

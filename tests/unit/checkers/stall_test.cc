@@ -106,6 +106,12 @@ TEST(Stall, OneOfThreeIsNamedOnlyWhereItIsBusyWithItsOwn) {
     thread.cpu_ns = sample.at_ns;
   }));
   EXPECT_EQ(computing.culprits, RankSet{Rank{0}});
+  const Finding asking = said_of(late({Rank{0}}, [](StateSample& sample, ThreadState& thread) {
+    thread.state = 'R';
+    thread.cpu_ns = sample.at_ns;
+    thread.context_switches = sample.at_ns / kMs;
+  }));
+  EXPECT_TRUE(asking.culprits.empty()) << "of a process that answers at once";
   for (const char* const wchan : {"futex_do_wait", "sk_wait_data", "do_sigtimedwait", ""}) {
     const Finding unknown =
         said_of(late({Rank{0}}, [&](StateSample&, ThreadState& thread) { thread.wchan = wchan; }));
