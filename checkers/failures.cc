@@ -103,7 +103,9 @@ void say_what_it_waited_for(const std::vector<GroupView>& groups, Failure& failu
   if (last == nullptr || last->completion_unseen)
     return;
   const std::uint64_t until = std::min(last->completed_ns.value_or(failure.at_ns), failure.at_ns);
-  if ((last->completed_ns && !last->failed) || until < last->issued_ns + kWaitedNs)
+  // (It may complete while the process that gave it up is being torn down.)
+  const bool done = last->completed_ns && *last->completed_ns < failure.at_ns && !last->failed;
+  if (done || until < last->issued_ns + kWaitedNs)
     return;
   for (const Member& member : in->members) {
     const Collective* const call = member.at(last->seq);

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <map>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,6 +22,13 @@ bool we_ended_it(const Run& run) {
                      [](const ProcessEnd& end) { return end.our_signal.has_value(); }) ||
          std::any_of(run.acted.begin(), run.acted.end(),
                      [](const Acted& act) { return act.action != "KILL"; });
+}
+
+/// Who is killed cannot remove what it made: that is told with its death.
+bool one_ended_badly(const Run& run) {
+  return std::any_of(run.ends.begin(), run.ends.end(), [](const ProcessEnd& end) {
+    return end.role == Role::kRank && (end.signal || end.exit_status.value_or(0) != 0);
+  });
 }
 
 std::string from_rank(const Leftover& left) {
@@ -110,6 +120,41 @@ Finding segments_left(const std::vector<const Leftover*>& left) {
   return finding;
 }
 
+std::vector<std::string> paths_of(const std::vector<const Leftover*>& left) {
+  std::vector<std::string> lines;
+  for (const Leftover* each : left)
+    lines.push_back(
+        fmt::format("{}  of pid {}{}, which is gone", each->name, each->pid, from_rank(*each)));
+  return lines;
+}
+
+Finding locks_left(const std::vector<const Leftover*>& left) {
+  Finding finding = about("LS106", left);
+  finding.headline = fmt::format(
+      "the lock {} is left, and nobody has it: whoever loads that "
+      "extension next waits for ever",
+      left.front()->name);
+  list(finding, paths_of(left));
+  finding.help = "remove it; torch.utils.cpp_extension does so itself unless it is killed";
+  return finding;
+}
+
+/// No fault: a helper that is ended with its program (`daemon=True`) leaves its own, too.
+Finding directories_left(const std::vector<const Leftover*>& left) {
+  Finding finding = about("LS106", left);
+  finding.severity = Severity::kNote;
+  finding.culprits = {};
+  finding.headline = left.size() == 1
+                         ? fmt::format("{} is left, a temporary directory{}", left.front()->name,
+                                       from_rank(*left.front()))
+                         : fmt::format("{} temporary directories are left; the first is {}",
+                                       left.size(), left.front()->name);
+  list(finding, paths_of(left));
+  finding.help =
+      "remove it; whoever made it does so itself unless it is killed (Process.kill, os._exit)";
+  return finding;
+}
+
 /// Nobody asked for them, to the end.
 Finding never_asked_for(const std::vector<const Unwaited*>& zombies) {
   const Unwaited& first = *zombies.front();
@@ -136,24 +181,34 @@ Finding never_asked_for(const std::vector<const Unwaited*>& zombies) {
 
 Verdict Leftovers::check(const Run& run) const {
   Verdict verdict{.name = std::string(name())};
-  std::vector<const Leftover*> processes;
-  std::vector<const Leftover*> segments;
+  std::map<std::string_view, std::vector<const Leftover*>> left;  // By kind.
   std::vector<const Unwaited*> zombies;
   if (!we_ended_it(run)) {
-    for (const Leftover& left : run.leftovers)
-      (left.kind == "segment" ? segments : processes).push_back(&left);
+    for (const Leftover& each : run.leftovers) {
+      if (each.kind != "directory" || !one_ended_badly(run))
+        left[each.kind].push_back(&each);
+    }
     for (const Unwaited& unwaited : run.unwaited) {
       if (!unwaited.taken)
         zombies.push_back(&unwaited);
     }
   }
-  if (!processes.empty())
-    verdict.findings.push_back(processes_left(processes));
-  if (!segments.empty())
-    verdict.findings.push_back(segments_left(segments));
+  using Tell = Finding (*)(const std::vector<const Leftover*>&);
+  constexpr std::array<std::pair<std::string_view, Tell>, 4> kKinds{
+      {{"process", processes_left},
+       {"segment", segments_left},
+       {"lock", locks_left},
+       {"directory", directories_left}}};
+  for (const auto& [kind, tell] : kKinds) {
+    if (const auto at = left.find(kind); at != left.end())
+      verdict.findings.push_back(tell(at->second));
+  }
+  const bool wrong =
+      std::any_of(verdict.findings.begin(), verdict.findings.end(),
+                  [](const Finding& finding) { return finding.severity == Severity::kError; });
   if (!zombies.empty())
     verdict.findings.push_back(never_asked_for(zombies));
-  if (!processes.empty() || !segments.empty())
+  if (wrong)
     verdict.outcome = Outcome::kFail;
   else if (!run.journal_complete)
     verdict.reason = run.live ? "the run goes on" : "LS901: the journal of the run is incomplete";

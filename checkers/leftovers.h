@@ -1,5 +1,6 @@
-// What a job leaves behind: processes that outlive it (LS104), shared memory (LS106), and children
-// that nobody asked for after they had ended (LS105, a warning).
+// What a job leaves behind: processes that outlive it (LS104), shared memory and locks (LS106),
+// temporary directories (LS106, a note), and children that nobody asked for after they had ended
+// (LS105, a warning).
 #pragma once
 
 #include "harness/verdict/verdict.h"

@@ -169,8 +169,8 @@ struct Acted {
 
 struct ThreadState {
   std::int32_t tid{};
-  char state{};         ///< As in /proc: R S D T t Z.
-  std::string wchan{};  ///< Where it sleeps in the kernel; see own_futex.h, too.
+  char state{};                      ///< As in /proc: R S D T t Z.
+  std::string wchan{};               ///< Where it sleeps in the kernel; see own_futex.h, too.
   std::uint64_t context_switches{};  ///< Voluntary: how often it went to sleep.
   std::uint64_t cpu_ns{};
 };
@@ -268,7 +268,7 @@ struct Note {
 /// Something of the job that was still there when all of it should have been gone, as it was found.
 struct Leftover {
   std::uint64_t record{}, at_ns{};
-  std::string kind{};          ///< "process", or "segment" of shared memory.
+  std::string kind{};          ///< "process"; "segment" of shared memory, "directory", "lock".
   std::string name{};          ///< Its command line; its path.
   std::int32_t pid{};          ///< Of the process; of the one that made or held the segment.
   std::optional<Rank> rank{};  ///< The rank that this process is or descends from, where known.

@@ -26,7 +26,7 @@ std::vector<os::ProcessStat> FamilyWatch::look(const std::vector<Watched>& known
     const auto at = find(id);
     return at == known.end() ? std::nullopt : at->rank;
   });
-  shared_memory_.look(family, lineage_);
+  objects_.look(family, lineage_);
   for (const os::ProcessStat& process : family) {
     const auto at = find(process.id);
     if (at != known.end() && at->rank && !process.zombie())
@@ -71,8 +71,8 @@ bool FamilyWatch::is_at_work(const std::vector<os::ProcessStat>& family) {
   return on;
 }
 
-void FamilyWatch::settle_segments(bool write_down) {
-  for (const Leftover& segment : shared_memory_.take_left()) {
+void FamilyWatch::settle_objects(bool write_down) {
+  for (const Leftover& segment : objects_.take_left()) {
     if (write_down && journal_ != nullptr)
       (void)journal_->append(segment);
   }

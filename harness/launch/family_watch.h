@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "harness/launch/lineage.h"
+#include "harness/launch/named_objects_watch.h"
 #include "harness/launch/prober.h"
-#include "harness/launch/shared_memory_watch.h"
 
 namespace lockstep::launch {
 
@@ -28,9 +28,9 @@ class FamilyWatch {
   /// The job is over.
   void finish() { lineage_.finish(); }
 
-  /// Shared memory that the job left behind: what is of no use to anybody is removed, and on
-  /// request all of it written down.
-  void settle_segments(bool write_down);
+  /// What the job left behind under a name: shared memory that is of no use to anybody is removed,
+  /// and on request all of it written down.
+  void settle_objects(bool write_down);
 
   [[nodiscard]] const Lineage& lineage() const { return lineage_; }
 
@@ -43,7 +43,7 @@ class FamilyWatch {
 
   history::JournalWriter* journal_;
   Lineage lineage_;
-  SharedMemoryWatch shared_memory_{};
+  NamedObjectsWatch objects_{};
   std::map<os::ProcessId, Descriptors> descriptors_{};  // As last told.
   std::map<os::ProcessId, Work> work_{};
 };

@@ -255,7 +255,7 @@ EndReport HostJob::Impl::end(const std::string& reason, How how) {
   if (how == How::kTerm)
     ending.ask(reason, options_.grace);
   EndReport report = ending.kill(reason);
-  family_.settle_segments(/*write_down=*/true);
+  family_.settle_objects(/*write_down=*/true);
   for (std::size_t i = 0; i < hosts_.size(); ++i)
     shown_[i] = hosts_[i].shown();
   bound_logs();

@@ -339,7 +339,7 @@ EndReport RunJob::Impl::end(const std::string& reason) {
   output_.pump();
   take_ends();
   EndReport report = ending.kill(reason);
-  family_.settle_segments(/*write_down=*/false);
+  family_.settle_objects(/*write_down=*/false);
   const Clock::time_point until = Clock::now() + kOutputMayTake;
   output_.finish([until] { return Clock::now() >= until; });
   return report;
@@ -378,7 +378,7 @@ EndReport RunJob::Impl::clear() {
   family_.finish();
   EndReport report = JobEnding(supervisor_, options_.journal, processes_.all(), family_.lineage())
                          .kill("the job is over");
-  family_.settle_segments(/*write_down=*/true);
+  family_.settle_objects(/*write_down=*/true);
   report.spared = std::move(spared);
   // Who reads slowly would have held up the ranks without us.
   output_.finish([this] { return !supervisor_.interrupted().empty(); });

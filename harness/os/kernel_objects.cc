@@ -35,11 +35,73 @@ std::optional<std::int32_t> number_after(std::string_view text, std::string_view
 }
 
 // torch_PID_RANDOM_COUNT: libshm. sem.mp-, psm_: Python's multiprocessing. nccl-: NCCL.
-bool is_of_a_job(SharedObject& object, std::string_view name) {
+bool is_of_a_job(NamedObject& object, std::string_view name) {
   const auto starts = [&](std::string_view with) { return name.substr(0, with.size()) == with; };
   object.maker = number_after(name, "torch_");
   object.private_name = object.maker || starts("sem.mp-") || starts("nccl-");
   return object.private_name || starts("psm_");
+}
+
+template <typename Visit>
+void for_each_entry(const fs::path& directory, const Visit& visit) {
+  std::error_code error;
+  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error))
+    visit(at->path());
+}
+
+fs::path temporary_directory() {
+  std::error_code error;
+  return fs::temp_directory_path(error);
+}
+
+/// One of this user's, of this type.
+void add(std::vector<NamedObject>& objects, NamedObject object, mode_t type) {
+  struct stat status {};
+  if (::lstat(object.path.c_str(), &status) != 0 || (status.st_mode & S_IFMT) != type ||
+      status.st_uid != ::geteuid())
+    return;
+  object.inode = status.st_ino;
+  object.bytes = static_cast<std::uint64_t>(status.st_size);
+  object.targets = {object.path};
+  objects.push_back(std::move(object));
+}
+
+/// NAME/lock, in a folder for each Python and accelerator unless TORCH_EXTENSIONS_DIR says where.
+std::vector<fs::path> locks_of_extensions() {
+  std::vector<fs::path> roots;
+  if (const char* const set = std::getenv("TORCH_EXTENSIONS_DIR"); set != nullptr) {
+    roots.emplace_back(set);
+  } else if (const char* const home = std::getenv("HOME"); home != nullptr) {
+    for_each_entry(fs::path(home) / ".cache" / "torch_extensions",
+                   [&](const fs::path& path) { roots.push_back(path); });
+  }
+  std::vector<fs::path> locks;
+  for (const fs::path& root : roots)
+    for_each_entry(root, [&](const fs::path& path) { locks.push_back(path / "lock"); });
+  return locks;
+}
+
+/// The last field of a line of /proc/net/unix is the path that a socket is bound to; the one before
+/// it is the inode.
+void add_sockets(std::vector<NamedObject>& objects) {
+  const auto is_directory = [](const NamedObject& object) {
+    return object.kind == NamedObject::Kind::kDirectory;
+  };
+  if (std::none_of(objects.begin(), objects.end(), is_directory))
+    return;
+  std::ifstream file("/proc/net/unix");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t slash = line.find(" /");
+    const std::size_t before = slash == std::string::npos ? slash : line.rfind(' ', slash - 1);
+    if (before == std::string::npos)
+      continue;
+    const std::string inode = line.substr(before + 1, slash - before - 1);
+    for (NamedObject& object : objects) {
+      if (is_directory(object) &&
+          line.compare(slash + 1, object.path.size() + 1, object.path + "/") == 0)
+        object.targets.push_back(fmt::format("socket:[{}]", inode));
+    }
+  }
 }
 
 // "socket:[1]" is a socket, "anon_inode:[eventpoll]" an eventpoll, a path a file in its directory.
@@ -106,30 +168,31 @@ std::optional<OpenDescriptors> open_descriptors_of(std::int32_t pid) {
   return descriptors;
 }
 
-std::vector<SharedObject> shared_objects() {
-  std::vector<SharedObject> objects;
-  std::error_code error;
-  for (fs::directory_iterator at(kSharedMemory, error), end; !error && at != end;
-       at.increment(error)) {
-    SharedObject object{.path = at->path().string()};
-    struct stat status {};
-    if (!is_of_a_job(object, at->path().filename().string()) ||
-        ::lstat(object.path.c_str(), &status) != 0 || !S_ISREG(status.st_mode) ||
-        status.st_uid != ::geteuid())
-      continue;
-    object.inode = status.st_ino;
-    object.bytes = static_cast<std::uint64_t>(status.st_size);
-    objects.push_back(std::move(object));
-  }
+std::vector<NamedObject> named_objects() {
+  std::vector<NamedObject> objects;
+  for_each_entry(kSharedMemory, [&](const fs::path& path) {
+    NamedObject object{.path = path.string()};
+    if (is_of_a_job(object, path.filename().string()))
+      add(objects, std::move(object), S_IFREG);
+  });
+  for_each_entry(temporary_directory(), [&](const fs::path& path) {
+    const std::string name = path.filename().string();
+    if (name.rfind("pymp-", 0) == 0 || name.rfind("torch-shm-dir-", 0) == 0)
+      add(objects, {.kind = NamedObject::Kind::kDirectory, .path = path.string()}, S_IFDIR);
+  });
+  for (const fs::path& path : locks_of_extensions())
+    add(objects, {.kind = NamedObject::Kind::kLock, .path = path.string()}, S_IFREG);
+  add_sockets(objects);
   std::sort(objects.begin(), objects.end(),
-            [](const SharedObject& a, const SharedObject& b) { return a.path < b.path; });
+            [](const NamedObject& a, const NamedObject& b) { return a.path < b.path; });
   return objects;
 }
 
-bool holds(std::int32_t pid, const SharedObject& object) {
-  const std::vector<std::string> targets = descriptor_targets(pid);
-  if (std::find(targets.begin(), targets.end(), object.path) != targets.end())
-    return true;
+bool holds(std::int32_t pid, const NamedObject& object) {
+  for (const std::string& target : descriptor_targets(pid)) {
+    if (std::find(object.targets.begin(), object.targets.end(), target) != object.targets.end())
+      return true;
+  }
   std::ifstream maps(fmt::format("/proc/{}/maps", pid));
   for (std::string line; std::getline(maps, line);) {
     if (line.size() > object.path.size() &&

@@ -1,5 +1,5 @@
-// What a process keeps in the kernel that others can trip over: shared memory with a name, and what
-// it has open.
+// What a process keeps that others can trip over: shared memory, temporary directories and lock
+// files by their names, and what it has open.
 #pragma once
 
 #include <cstdint>
@@ -12,25 +12,31 @@
 
 namespace lockstep::os {
 
-/// A segment or semaphore in /dev/shm of a kind that Python, PyTorch and NCCL make and that is of
-/// no use to anybody after its job. (Other files there may be data that somebody put there to
-/// stay.)
-struct SharedObject {
+/// Something with a path, of a kind that is of no use to anybody after its job. (Other files may be
+/// data that somebody put there to stay.)
+struct NamedObject {
+  enum class Kind : std::uint8_t {
+    kSegment,    ///< Or semaphore, in /dev/shm: of Python, PyTorch and NCCL.
+    kDirectory,  ///< For the sockets of multiprocessing or torch_shm_manager, for its time.
+    kLock,       ///< Of an extension that torch.utils.cpp_extension compiles; others wait for it.
+  };
+  Kind kind{};
   std::string path{};
   std::uint64_t inode{};
-  std::uint64_t bytes{};
+  std::uint64_t bytes{};  ///< Of a segment.
   /// torch_PID_...: who made it.
   std::optional<std::int32_t> maker{};
   /// Only its own job can know its name, so it can be removed after it.
   bool private_name{};
-  friend bool operator==(const SharedObject&, const SharedObject&) = default;
+  /// Descriptors that lead there, by their targets.
+  std::vector<std::string> targets{};
 };
 
 /// Those of this user, by path.
-std::vector<SharedObject> shared_objects();
+std::vector<NamedObject> named_objects();
 
-/// Mapped or opened by this process.
-bool holds(std::int32_t pid, const SharedObject& object);
+/// Mapped or opened by this process; of a directory, a socket in it.
+bool holds(std::int32_t pid, const NamedObject& object);
 
 /// What each descriptor of a process leads to: "socket:[123]", paths.
 std::vector<std::string> descriptor_targets(std::int32_t pid);

@@ -73,7 +73,7 @@ def run(row: table.Row, world: int, keep: pathlib.Path | None = None) -> Judged:
         except (OSError, ValueError) as error:
             return Judged(other=f"no report: {error}; {said[-400:]}", said=said)
         judged = judge(row, world, report, process.returncode)
-        remove_segments(report)
+        remove_what_is_left(report)
         judged.said = said
         if not ended:
             judged.other = f"it had not ended after {DEADLINE_S} s; {judged.other}"
@@ -86,8 +86,8 @@ def run(row: table.Row, world: int, keep: pathlib.Path | None = None) -> Judged:
 
 def judge(row: table.Row, world: int, report: dict, status: int) -> Judged:
     judged = Judged(wall_s=report.get("wall_s", 0.0))
-    findings = [finding for finding in report["findings"] if finding["severity"] != "note"]
     code, culprits = row.expected(world)
+    findings = [f for f in report["findings"] if f["severity"] != "note" or f["code"] == code]
     said = "; ".join(f"{f['code']} {f['culprits']} {f['headline']}" for f in findings)
     if not code:
         if findings:
@@ -105,10 +105,11 @@ def judge(row: table.Row, world: int, report: dict, status: int) -> Judged:
     return judged
 
 
-def remove_segments(report: dict) -> None:
-    """Shared memory that a program left, and that lockstep leaves to its user."""
-    for path in {path for f in report["findings"] for path in re.findall(r"/dev/shm/psm_\w+", f["headline"])}:
-        pathlib.Path(path).unlink(missing_ok=True)
+def remove_what_is_left(report: dict) -> None:
+    """What a program left, and lockstep leaves to its user: shared memory, a directory."""
+    said = " ".join(f["headline"] for f in report["findings"])
+    for path in map(pathlib.Path, re.findall(r"/dev/shm/psm_\w+|/\S+/pymp-\w+", said)):
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def differences(row: table.Row, finding: dict, code: str, culprits: frozenset, status: int) -> str:

@@ -94,6 +94,35 @@ TEST(Leftovers, ASegmentIsToldWithItsPathAndItsMaker) {
             "/dev/shm/torch_1000_7_1 is left in shared memory, 4096 bytes, and nobody has it");
 }
 
+lockstep::Run with_path(const std::string& kind) {
+  lockstep::Run run = healthy();
+  run.leftovers.push_back(
+      {.at_ns = kStart + kS, .kind = kind, .name = "/tmp/it", .pid = 4714, .rank = Rank{1}});
+  return run;
+}
+
+TEST(Leftovers, ALockOfAnExtensionHoldsUpTheNextJob) {
+  const Verdict verdict = checked(with_path("lock"));
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.outcome, Outcome::kFail);
+  EXPECT_EQ(verdict.findings[0].code, "LS106");
+  EXPECT_EQ(verdict.findings[0].culprits, RankSet{Rank{1}});
+  EXPECT_EQ(verdict.findings[0].headline.rfind("the lock /tmp/it is left, and nobody has it", 0),
+            0U);
+}
+
+TEST(Leftovers, ATemporaryDirectoryIsANoteUnlessARankWasKilled) {
+  lockstep::Run run = with_path("directory");
+  const auto judged = checkers::judge(run, checkers::all_checkers());
+  ASSERT_EQ(judged.findings.size(), 1U);
+  EXPECT_EQ(judged.findings[0].code, "LS106");
+  EXPECT_EQ(judged.findings[0].severity, Severity::kNote);
+  EXPECT_EQ(judged.findings[0].headline, "/tmp/it is left, a temporary directory of rank 1");
+  EXPECT_EQ(judged.outcome, Outcome::kPass);
+  ends_with_signal(run, Rank{1}, 9, kStart + 50 * kMs);
+  EXPECT_TRUE(checked(run).findings.empty());
+}
+
 TEST(Leftovers, AChildThatNobodyAskedForIsAWarning) {
   const auto judged = checkers::judge(with_zombie(false), checkers::all_checkers());
   ASSERT_EQ(judged.findings.size(), 1U);

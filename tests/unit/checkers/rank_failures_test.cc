@@ -220,6 +220,20 @@ TEST(RankFailures, WhoGaveUpWaitingForAnotherIsInnocent) {
     EXPECT_EQ(own.culprits, RankSet{Rank{0}}) << own.headline;
 }
 
+TEST(RankFailures, WhatCompletesAfterItWasGivenUpWasWaitedForAllTheSame) {
+  const Row row = times(3, {all_reduce("dp", 8)});
+  for (const std::uint64_t gives_up_ms : {2'000, 4'000}) {
+    lockstep::Run run = make_run({row, row});
+    Collective& waiting = process_of(run, Rank{0}).collectives.back();
+    Collective& late = process_of(run, Rank{1}).collectives.back();
+    late.issued_ns = waiting.issued_ns + 3'000 * kMs;
+    waiting.completed_ns = late.completed_ns = late.issued_ns + kMs;
+    raises(run, Rank{0}, "TimeoutError: no result", waiting.issued_ns + gives_up_ms * kMs);
+    EXPECT_EQ(check(run).findings.front().culprits,
+              gives_up_ms == 2'000 ? RankSet{} : RankSet{Rank{0}});
+  }
+}
+
 TEST(RankFailures, WhatAllEndedAlikeOfIsNotOneRanksFault) {
   for (const auto& [status, culprits] : {std::pair{1, RankSet{}}, std::pair{3, RankSet{Rank{1}}}}) {
     lockstep::Run run = make_run({kSome, kSome});

@@ -5,12 +5,18 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <string>
 #include <thread>
 
 #include "harness/base/unique_fd.h"
@@ -19,9 +25,9 @@
 namespace lockstep::os {
 namespace {
 
-const SharedObject* object_at(const std::vector<SharedObject>& objects, const std::string& path) {
+const NamedObject* object_at(const std::vector<NamedObject>& objects, const std::string& path) {
   const auto at = std::find_if(objects.begin(), objects.end(),
-                               [&](const SharedObject& object) { return object.path == path; });
+                               [&](const NamedObject& object) { return object.path == path; });
   return at == objects.end() ? nullptr : &*at;
 }
 
@@ -30,8 +36,8 @@ TEST(KernelObjects, ASegmentOfTorchAndWhoHasIt) {
   UniqueFd fd(::shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   ASSERT_TRUE(fd);
   ASSERT_EQ(::ftruncate(fd.get(), 8192), 0);
-  const std::vector<SharedObject> objects = shared_objects();
-  const SharedObject* object = object_at(objects, "/dev/shm" + name);
+  const std::vector<NamedObject> objects = named_objects();
+  const NamedObject* object = object_at(objects, "/dev/shm" + name);
   ASSERT_NE(object, nullptr);
   EXPECT_EQ(object->maker, ::getpid());
   EXPECT_EQ(object->bytes, 8192U);
@@ -42,15 +48,67 @@ TEST(KernelObjects, ASegmentOfTorchAndWhoHasIt) {
   ::munmap(memory, 8192);
   EXPECT_FALSE(holds(::getpid(), *object));
   ::shm_unlink(name.c_str());
-  EXPECT_EQ(object_at(shared_objects(), "/dev/shm" + name), nullptr);
+  EXPECT_EQ(object_at(named_objects(), "/dev/shm" + name), nullptr);
 }
 
 TEST(KernelObjects, FilesOfOthersInSharedMemoryAreNone) {
   const std::string path = fmt::format("/dev/shm/dataset-{}", ::getpid());
   const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   ASSERT_TRUE(fd);
-  EXPECT_EQ(object_at(shared_objects(), path), nullptr);
+  EXPECT_EQ(object_at(named_objects(), path), nullptr);
   ::unlink(path.c_str());
+}
+
+/// With TMPDIR and TORCH_EXTENSIONS_DIR leading to a folder of its own.
+class ObjectsInFiles : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_NE(::mkdtemp(folder_.data()), nullptr);
+    for (const char* const name : {"TMPDIR", "TORCH_EXTENSIONS_DIR"})
+      ASSERT_EQ(::setenv(name, folder_.c_str(), 1), 0);
+  }
+  void TearDown() override {
+    for (const char* const name : {"TMPDIR", "TORCH_EXTENSIONS_DIR"})
+      ::unsetenv(name);
+    std::filesystem::remove_all(folder_);
+  }
+  std::string folder_{"/tmp/lockstep-objects-XXXXXX"};
+};
+
+TEST_F(ObjectsInFiles, ADirectoryForSocketsIsHeldByWhoListensThere) {
+  const std::string path = folder_ + "/pymp-1_ab";
+  ASSERT_TRUE(std::filesystem::create_directory(path));
+  ASSERT_TRUE(std::filesystem::create_directory(folder_ + "/tmp1_ab")) << "of any kind";
+  const auto found = [&] {
+    const std::vector<NamedObject> objects = named_objects();
+    const NamedObject* const object = object_at(objects, path);
+    EXPECT_EQ(object_at(objects, folder_ + "/tmp1_ab"), nullptr);
+    return object == nullptr ? std::nullopt : std::optional(*object);
+  };
+  ASSERT_TRUE(found());
+  EXPECT_EQ(found()->kind, NamedObject::Kind::kDirectory);
+  EXPECT_FALSE(holds(::getpid(), *found()));
+  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  (path + "/listener-1").copy(address.sun_path, sizeof address.sun_path - 1);
+  ASSERT_EQ(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  EXPECT_TRUE(holds(::getpid(), *found()));
+  socket = UniqueFd();
+  EXPECT_FALSE(holds(::getpid(), *found()));
+}
+
+TEST_F(ObjectsInFiles, ALockOfAnExtensionIsHeldByWhoMadeIt) {
+  const std::string path = folder_ + "/my_ops/lock";
+  ASSERT_TRUE(std::filesystem::create_directory(folder_ + "/my_ops"));
+  UniqueFd lock(::open(path.c_str(), O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  const std::vector<NamedObject> objects = named_objects();
+  const NamedObject* const object = object_at(objects, path);
+  ASSERT_NE(object, nullptr);
+  EXPECT_EQ(object->kind, NamedObject::Kind::kLock);
+  EXPECT_TRUE(holds(::getpid(), *object));
+  lock = UniqueFd();
+  EXPECT_FALSE(holds(::getpid(), *object));
 }
 
 TEST(KernelObjects, DescriptorsAreCountedByKind) {

@@ -1,4 +1,4 @@
-#include "harness/launch/shared_memory_watch.h"
+#include "harness/launch/named_objects_watch.h"
 
 #include <unistd.h>
 
@@ -7,14 +7,28 @@
 #include "harness/base/clock.h"
 
 namespace lockstep::launch {
+namespace {
 
-SharedMemoryWatch::SharedMemoryWatch() {
-  for (const os::SharedObject& object : os::shared_objects())
+std::string name_of(os::NamedObject::Kind kind) {
+  switch (kind) {
+    case os::NamedObject::Kind::kDirectory:
+      return "directory";
+    case os::NamedObject::Kind::kLock:
+      return "lock";
+    default:
+      return "segment";
+  }
+}
+
+}  // namespace
+
+NamedObjectsWatch::NamedObjectsWatch() {
+  for (const os::NamedObject& object : os::named_objects())
     before_[object.path] = object.inode;
 }
 
-void SharedMemoryWatch::look(const std::vector<os::ProcessStat>& family, const Lineage& lineage) {
-  for (const os::SharedObject& object : os::shared_objects()) {
+void NamedObjectsWatch::look(const std::vector<os::ProcessStat>& family, const Lineage& lineage) {
+  for (const os::NamedObject& object : os::named_objects()) {
     const auto known = before_.find(object.path);
     const auto owned = owned_.find(object.path);
     if ((known != before_.end() && known->second == object.inode) ||
@@ -37,19 +51,18 @@ void SharedMemoryWatch::look(const std::vector<os::ProcessStat>& family, const L
   }
 }
 
-std::vector<const SharedMemoryWatch::Owned*> SharedMemoryWatch::abandoned() const {
+std::vector<const NamedObjectsWatch::Owned*> NamedObjectsWatch::abandoned() const {
   std::vector<const Owned*> left;
   if (owned_.empty())
     return left;
-  const std::vector<os::SharedObject> there = os::shared_objects();
+  const std::vector<os::NamedObject> there = os::named_objects();
   std::vector<os::ProcessStat> living;
   for (const auto& entry : owned_) {
     const std::string& path = entry.first;
     const Owned& owned = entry.second;
-    const bool exists =
-        std::any_of(there.begin(), there.end(), [&](const os::SharedObject& object) {
-          return object.path == path && object.inode == owned.object.inode;
-        });
+    const bool exists = std::any_of(there.begin(), there.end(), [&](const os::NamedObject& object) {
+      return object.path == path && object.inode == owned.object.inode;
+    });
     if (!exists)
       continue;
     if (living.empty())
@@ -62,11 +75,11 @@ std::vector<const SharedMemoryWatch::Owned*> SharedMemoryWatch::abandoned() cons
   return left;
 }
 
-std::vector<Leftover> SharedMemoryWatch::take_left() const {
+std::vector<Leftover> NamedObjectsWatch::take_left() const {
   std::vector<Leftover> left;
   for (const Owned* owned : abandoned()) {
     left.push_back({.at_ns = now_ns(),
-                    .kind = "segment",
+                    .kind = name_of(owned->object.kind),
                     .name = owned->object.path,
                     .pid = owned->pid,
                     .rank = owned->rank,

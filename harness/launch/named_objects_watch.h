@@ -1,5 +1,5 @@
-// Shared memory with a name that a job makes, and whose it is: a new entry is laid to the process
-// of the job that made it or holds it, and to nobody where none does.
+// Shared memory, temporary directories and locks that a job makes, and whose they are: a new one is
+// laid to the process of the job that made it or holds it, and to nobody where none does.
 #pragma once
 
 #include <map>
@@ -13,10 +13,10 @@
 
 namespace lockstep::launch {
 
-class SharedMemoryWatch {
+class NamedObjectsWatch {
  public:
   /// What is there now is not the job's.
-  SharedMemoryWatch();
+  NamedObjectsWatch();
 
   /// Looks for new entries, and who of the job has them.
   void look(const std::vector<os::ProcessStat>& family, const Lineage& lineage);
@@ -27,7 +27,7 @@ class SharedMemoryWatch {
 
  private:
   struct Owned {
-    os::SharedObject object{};
+    os::NamedObject object{};
     std::int32_t pid{};
     std::string process_name{};
     std::optional<Rank> rank{};
