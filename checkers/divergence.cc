@@ -39,6 +39,24 @@ RankSet ranks_in(const std::vector<At>& calls) {
   return ranks;
 }
 
+/// They issued this call and the next one from two threads, and so nothing fixes their order.
+RankSet from_two_threads(const GroupView& group, std::uint64_t seq) {
+  RankSet ranks;
+  for (const Member& member : group.members) {
+    const Collective *one = member.at(seq), *next = member.at(seq + 1);
+    if (one != nullptr && next != nullptr && one->thread != next->thread)
+      ranks.insert(member.rank);
+  }
+  return ranks;
+}
+
+/// Which of the two calls came first is then chance, and no rank's fault.
+void say_what_threads_did(const RankSet& ranks, Finding& finding) {
+  finding.evidence.push_back(
+      fmt::format("two threads of {} issue on one group: their order is chance", words(ranks)));
+  finding.help = "give the thread a group of its own (dist.new_group), the same on all ranks";
+}
+
 std::string lower_title(std::string_view code) {
   const CatalogueEntry* entry = find_code(code);
   return entry == nullptr ? std::string(code) : std::string(entry->title);
@@ -64,6 +82,11 @@ class Divergence {
     explain_by_alignment(finding);
     finding.also.erase(std::remove(finding.also.begin(), finding.also.end(), finding.code),
                        finding.also.end());
+    if (const RankSet threaded = from_two_threads(group_, seq_);
+        finding.code == "LS206" && !threaded.empty()) {
+      blame_ = {};
+      say_what_threads_did(threaded, finding);
+    }
     finding.group = group_.label();
     finding.seq = began_;
     finding.op = std::string(history::name_of(began(reference()).call->op));
@@ -135,7 +158,7 @@ class Divergence {
       finding.also.insert(finding.also.end(), {"LS207", "LS208"});
     }
     finding.also.insert(finding.also.end(), why.also.begin(), why.also.end());
-    if (why.matched > 0 && !blame_.culprits.empty())
+    if (why.matched > 0 && !blame_.culprits.empty() && finding.code != "LS206")
       finding.evidence.push_back(
           fmt::format("the next {} call{} of {} and its peers agree again after {} {}", why.matched,
                       why.matched == 1 ? "" : "s", words(blame_.culprits), why.calls,
@@ -266,7 +289,11 @@ std::optional<Finding> silent_swap(const GroupView& group, std::uint64_t seq, bo
     if (!turned.contains(at.member->rank))
       straight.insert(at.member->rank);
   }
-  const Attribution blame = blame_minority(group, {turned, straight}, known_before(group, seq));
+  const RankSet threaded = from_two_threads(group, seq);
+  const bool blamable = threaded.empty() && known_before(group, seq);
+  if (!threaded.empty())
+    say_what_threads_did(threaded, finding);
+  const Attribution blame = blame_minority(group, {turned, straight}, blamable);
   finding.culprits = blame.culprits;
   finding.affected = finding.affected.minus(blame.culprits);
   for (const std::size_t i : {other, std::size_t{0}}) {

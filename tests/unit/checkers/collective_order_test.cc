@@ -390,26 +390,6 @@ TEST(CollectiveOrder, AnotherSizeIsNotAnExtraCall) {
   EXPECT_EQ(finding.code, "LS202");
 }
 
-TEST(CollectiveOrder, SwappedOnlyIfTwoSitesCross) {
-  const Call a = all_reduce("dp", 8).at("x.py", 1);
-  const Call b = all_reduce("dp", 9).at("x.py", 2);
-  EXPECT_EQ(only_finding(make_run({{a, b}, {b, a}})).code, "LS206");
-  // From four different lines: what is swapped with what is not known.
-  const Finding other = only_finding(make_run({{a, b}, {b.at("x.py", 3), a.at("x.py", 4)}}));
-  EXPECT_EQ(other.code, "LS202");
-}
-
-TEST(CollectiveOrder, EqualCallsSwappedInSilence) {
-  const Call a = all_reduce("dp", 8).at("x.py", 1);
-  const Call b = all_reduce("dp", 8).at("x.py", 2);
-  const Finding three = only_finding(make_run({{a, b}, {b, a}, {a, b}}));
-  EXPECT_EQ(three.code, "LS206");
-  EXPECT_EQ(three.culprits, RankSet{Rank{1}});
-  const Finding two = only_finding(make_run({{a, b, a, b}, {a, b, b, a}}));
-  EXPECT_EQ(two.code, "LS206");
-  EXPECT_TRUE(two.culprits.empty());
-}
-
 // --- Attribution
 // ------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,55 @@
+// Goal: calls in opposite order are told as swapped, and a rank is named only where its program is
+// what swapped them.
+#include <gtest/gtest.h>
+
+#include "checkers/collective_order.h"
+#include "tests/support/typed_run.h"
+
+namespace lockstep::testing {
+namespace {
+
+Finding only_finding(const lockstep::Run& run) {
+  const Verdict verdict = checkers::CollectiveOrder().check(run);
+  EXPECT_EQ(verdict.findings.size(), 1U);
+  return verdict.findings.empty() ? Finding{} : verdict.findings.front();
+}
+
+TEST(SwappedCalls, OnlyIfTwoSitesCross) {
+  const Call a = all_reduce("dp", 8).at("x.py", 1);
+  const Call b = all_reduce("dp", 9).at("x.py", 2);
+  EXPECT_EQ(only_finding(make_run({{a, b}, {b, a}})).code, "LS206");
+  // From four different lines: what is swapped with what is not known.
+  const Finding other = only_finding(make_run({{a, b}, {b.at("x.py", 3), a.at("x.py", 4)}}));
+  EXPECT_EQ(other.code, "LS202");
+}
+
+TEST(SwappedCalls, EqualCallsInSilence) {
+  const Call a = all_reduce("dp", 8).at("x.py", 1);
+  const Call b = all_reduce("dp", 8).at("x.py", 2);
+  const Finding three = only_finding(make_run({{a, b}, {b, a}, {a, b}}));
+  EXPECT_EQ(three.code, "LS206");
+  EXPECT_EQ(three.culprits, RankSet{Rank{1}});
+  const Finding two = only_finding(make_run({{a, b, a, b}, {a, b, b, a}}));
+  EXPECT_EQ(two.code, "LS206");
+  EXPECT_TRUE(two.culprits.empty());
+}
+
+TEST(SwappedCalls, BetweenTwoThreadsTheOrderIsNobodysFault) {
+  for (const std::uint64_t elements : {8, 9}) {
+    const Call training = all_reduce("dp", 8).at("x.py", 1);
+    const auto checkpoint = [&](std::uint32_t thread) {
+      return all_reduce("dp", elements).at("x.py", 2).on_thread(thread);
+    };
+    const Row first{checkpoint(71), training}, last{training, checkpoint(72)};
+    const Finding finding = only_finding(make_run({first, last, first}));
+    EXPECT_EQ(finding.code, "LS206");
+    EXPECT_TRUE(finding.culprits.empty());
+    EXPECT_EQ(finding.affected, RankSet::all(3));
+    EXPECT_EQ(finding.evidence.at(0),
+              "two threads of ranks 0-2 issue on one group: their order is chance");
+    EXPECT_NE(finding.help.find("new_group"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::testing
