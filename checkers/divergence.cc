@@ -50,7 +50,27 @@ RankSet from_two_threads(const GroupView& group, std::uint64_t seq) {
   return ranks;
 }
 
-/// Which of the two calls came first is then chance, and no rank's fault.
+/// Of the two ranks that differ here one has issued its call from a thread of the program's own,
+/// and both issue from such a thread and from another: who has issued more by then is chance.
+/// (Autograd's threads wait for the one that calls backward, and it for them.)
+RankSet from_own_threads(const At& a, const At& b) {
+  const auto both_kinds = [](const Member& member) {
+    bool own = false;
+    bool other = false;
+    for (const Collective* const call : member.slots) {
+      if (call != nullptr)
+        (is_of_python_thread(*member.process, *call) ? own : other) = true;
+    }
+    return own && other;
+  };
+  if (is_of_python_thread(*a.member->process, *a.call) ==
+          is_of_python_thread(*b.member->process, *b.call) ||
+      !both_kinds(*a.member) || !both_kinds(*b.member))
+    return {};
+  return RankSet{a.member->rank, b.member->rank};
+}
+
+/// Which of the calls came first is then chance, and no rank's fault.
 void say_what_threads_did(const RankSet& ranks, Finding& finding) {
   finding.evidence.push_back(
       fmt::format("two threads of {} issue on one group: their order is chance", words(ranks)));
@@ -79,11 +99,15 @@ class Divergence {
     Finding finding;
     finding.code = mismatch_codes().front();
     finding.also = mismatch_codes();
+    RankSet threaded = from_own_threads(suspect(), reference());
+    if (!threaded.empty())
+      blame_ = {};
     explain_by_alignment(finding);
     finding.also.erase(std::remove(finding.also.begin(), finding.also.end(), finding.code),
                        finding.also.end());
-    if (const RankSet threaded = from_two_threads(group_, seq_);
-        finding.code == "LS206" && !threaded.empty()) {
+    if (finding.code == "LS206")
+      threaded = from_two_threads(group_, seq_);
+    if (!threaded.empty()) {
       blame_ = {};
       say_what_threads_did(threaded, finding);
     }

@@ -144,6 +144,18 @@ std::optional<SiteRef> parting_site_of(const Process& process, const Collective&
   return parting ? parting : own;
 }
 
+bool is_of_python_thread(const Process& process, const Collective& call) {
+  if (call.site >= process.sites.size())
+    return false;
+  const std::vector<Frame>& frames = process.sites[call.site].frames;
+  return std::any_of(frames.begin(), frames.end(), [](const Frame& frame) {
+    constexpr std::string_view kFile = "/threading.py";
+    const std::string& file = frame.file.empty() ? frame.module : frame.file;
+    return frame.function == "_bootstrap" && file.size() > kFile.size() &&
+           file.compare(file.size() - kFile.size(), kFile.size(), kFile) == 0;
+  });
+}
+
 std::string at_site(const std::optional<SiteRef>& site) {
   if (!site)
     return "";

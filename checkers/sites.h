@@ -34,6 +34,9 @@ std::optional<SiteRef> parting_site_of(const Process& process, const Collective&
                                        const Process& other_process, const Collective& other,
                                        const std::string& role);
 
+/// Issued by a thread that the program made with Python's threading.
+bool is_of_python_thread(const Process& process, const Collective& call);
+
 /// " at ddp.cc:118", or empty.
 std::string at_site(const std::optional<SiteRef>& site);
 

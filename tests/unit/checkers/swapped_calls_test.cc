@@ -51,5 +51,30 @@ TEST(SwappedCalls, BetweenTwoThreadsTheOrderIsNobodysFault) {
   }
 }
 
+/// What comes from this line comes from a thread that Python's threading has started.
+void make_thread_of(lockstep::Run& run, std::int32_t line) {
+  for (Process& process : run.processes) {
+    for (CallSite& site : process.sites) {
+      if (!site.frames.empty() && site.frames.front().line == line)
+        site.frames.push_back({"", 0, "/usr/lib/python3.11/threading.py", 1002, "_bootstrap", {}});
+    }
+  }
+}
+
+TEST(SwappedCalls, WhatAThreadPutsBetweenOthersIsNoRanksFault) {
+  const Row step = times(4, {all_reduce("dp", 8).at("x.py", 1).async()});
+  const Call checkpoint = barrier("dp").at("x.py", 2);
+  for (const bool from_thread : {true, false}) {
+    const Call from = from_thread ? checkpoint.on_thread(71) : checkpoint;
+    lockstep::Run run =
+        make_run({step + Row{from} + step, step + step + Row{from}, step + Row{from} + step});
+    if (from_thread)
+      make_thread_of(run, 2);
+    const Finding finding = only_finding(run);
+    EXPECT_EQ(finding.culprits, from_thread ? RankSet{} : RankSet{Rank{1}});
+    EXPECT_EQ(finding.code, from_thread ? "LS201" : "LS208");
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::testing
