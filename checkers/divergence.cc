@@ -105,8 +105,8 @@ class Divergence {
     explain_by_alignment(finding);
     finding.also.erase(std::remove(finding.also.begin(), finding.also.end(), finding.code),
                        finding.also.end());
-    if (finding.code == "LS206")
-      threaded = from_two_threads(group_, seq_);
+    if (const RankSet two = from_two_threads(group_, seq_); finding.code == "LS206" && !two.empty())
+      threaded = two;
     if (!threaded.empty()) {
       blame_ = {};
       say_what_threads_did(threaded, finding);

@@ -72,9 +72,9 @@ bool FamilyWatch::is_at_work(const std::vector<os::ProcessStat>& family) {
 }
 
 void FamilyWatch::settle_objects(bool write_down) {
-  for (const Leftover& segment : objects_.take_left()) {
+  for (const Leftover& left : objects_.take_left()) {
     if (write_down && journal_ != nullptr)
-      (void)journal_->append(segment);
+      (void)journal_->append(left);
   }
 }
 

@@ -60,15 +60,15 @@ std::vector<const NamedObjectsWatch::Owned*> NamedObjectsWatch::abandoned() cons
   for (const auto& entry : owned_) {
     const std::string& path = entry.first;
     const Owned& owned = entry.second;
-    const bool exists = std::any_of(there.begin(), there.end(), [&](const os::NamedObject& object) {
+    const auto now = std::find_if(there.begin(), there.end(), [&](const os::NamedObject& object) {
       return object.path == path && object.inode == owned.object.inode;
     });
-    if (!exists)
+    if (now == there.end())
       continue;
     if (living.empty())
       living = os::read_processes();
     if (std::none_of(living.begin(), living.end(), [&](const os::ProcessStat& process) {
-          return os::holds(process.id.pid, owned.object);
+          return os::holds(process.id.pid, *now);
         }))
       left.push_back(&owned);
   }
