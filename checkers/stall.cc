@@ -224,6 +224,8 @@ class StalledCall {
       if (what.empty() && waits_for_own_threads(run_, *absent, situation_.cutoff_ns()))
         what = "waits for a lock, a queue or a thread of its own";
       if (what.empty())
+        what = call_it_is_in(*absent);
+      if (what.empty())
         what = absent->not_closed.empty() ? "waits for something else" : absent->not_closed;
       const auto site = whereabouts(*absent, situation_.cutoff_ns(),
                                     finding.culprits.contains(rank) ? "culprit" : "peer");
@@ -232,6 +234,15 @@ class StalledCall {
       if (site)
         finding.sites.push_back(*site);
     }
+  }
+
+  [[nodiscard]] std::string call_it_is_in(const ProcessState& absent) const {
+    for (auto call = absent.open.rbegin(); call != absent.open.rend(); ++call) {
+      const GroupView* const group = situation_.group_of(absent, **call);
+      if (group != nullptr && !(*call)->async)
+        return fmt::format("is in {}", group->label(**call));
+    }
+    return "";
   }
 
   /// What it waits for may be one of them: a loader worker, a command.

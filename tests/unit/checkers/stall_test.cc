@@ -177,6 +177,17 @@ TEST(Stall, OfSeveralAbsentRanksTheOneThatHoldsTheOthersIsNamed) {
             "rank 0 waited");
 }
 
+TEST(Stall, WhoIsInAnotherCallIsSaidToBeThere) {
+  const Row before = times(2, {all_reduce("dp", 8), barrier("tp")});
+  lockstep::Run run = make_run(
+      {before + Row{all_reduce("dp", 8).pending()}, before + Row{barrier("tp").pending()}});
+  hang(run);
+  run.acted.push_back({0, stall_ns(run) + 350 * kMs, "interrupted", std::nullopt, 0, "SIGINT"});
+  for (StateSample& sample : run.states)
+    thread_of(sample, sample.pid).cpu_ns += sample.at_ns;  // It may still do something.
+  EXPECT_EQ(said_of(run).evidence.front(), "rank 1: is in barrier tp#2");
+}
+
 TEST(Stall, WhoIsStoppedInsideTheCallIsNamed) {
   const auto inside = [](std::size_t stopped) {
     const Row before = times(2, {all_reduce("dp", 8).at("t.py", 5)});
