@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
 
 #include "harness/base/clock.h"
 
@@ -28,49 +29,53 @@ NamedObjectsWatch::NamedObjectsWatch() {
 }
 
 void NamedObjectsWatch::look(const std::vector<os::ProcessStat>& family, const Lineage& lineage) {
-  for (const os::NamedObject& object : os::named_objects()) {
+  const auto take = [&](const os::NamedObject& object, std::int32_t pid, const std::string& name) {
+    owned_[object.path] = {object, pid, name, lineage.rank_of(pid)};
+  };
+  std::vector<os::NamedObject> unclaimed;
+  for (os::NamedObject& object : os::named_objects()) {
     const auto known = before_.find(object.path);
     const auto owned = owned_.find(object.path);
     if ((known != before_.end() && known->second == object.inode) ||
         (owned != owned_.end() && owned->second.object.inode == object.inode))
       continue;
-    const auto take = [&](std::int32_t pid, const std::string& name) {
-      owned_[object.path] = {object, pid, name, lineage.rank_of(pid)};
-    };
-    if (object.maker) {
-      if (lineage.had(*object.maker))
-        take(*object.maker, "");
+    if (!object.maker)
+      unclaimed.push_back(std::move(object));
+    else if (lineage.had(*object.maker))
+      take(object, *object.maker, "");
+  }
+  for (const os::ProcessStat& process : family) {
+    if (unclaimed.empty() || process.zombie())
       continue;
+    for (const os::NamedObject& object : os::held(process.id.pid, unclaimed)) {
+      take(object, process.id.pid, process.name);
+      unclaimed.erase(
+          std::find_if(unclaimed.begin(), unclaimed.end(),
+                       [&](const os::NamedObject& each) { return each.path == object.path; }));
     }
-    const auto holder =
-        std::find_if(family.begin(), family.end(), [&](const os::ProcessStat& process) {
-          return !process.zombie() && os::holds(process.id.pid, object);
-        });
-    if (holder != family.end())
-      take(holder->id.pid, holder->name);
   }
 }
 
 std::vector<const NamedObjectsWatch::Owned*> NamedObjectsWatch::abandoned() const {
+  std::vector<os::NamedObject> there;
+  if (!owned_.empty())
+    there = os::named_objects();
+  const auto is_others = [&](const os::NamedObject& object) {
+    const auto owned = owned_.find(object.path);
+    return owned == owned_.end() || owned->second.object.inode != object.inode;
+  };
+  there.erase(std::remove_if(there.begin(), there.end(), is_others), there.end());
+  std::set<std::string> in_use;
+  if (!there.empty()) {
+    for (const os::ProcessStat& process : os::read_processes()) {
+      for (const os::NamedObject& object : os::held(process.id.pid, there))
+        in_use.insert(object.path);
+    }
+  }
   std::vector<const Owned*> left;
-  if (owned_.empty())
-    return left;
-  const std::vector<os::NamedObject> there = os::named_objects();
-  std::vector<os::ProcessStat> living;
-  for (const auto& entry : owned_) {
-    const std::string& path = entry.first;
-    const Owned& owned = entry.second;
-    const auto now = std::find_if(there.begin(), there.end(), [&](const os::NamedObject& object) {
-      return object.path == path && object.inode == owned.object.inode;
-    });
-    if (now == there.end())
-      continue;
-    if (living.empty())
-      living = os::read_processes();
-    if (std::none_of(living.begin(), living.end(), [&](const os::ProcessStat& process) {
-          return os::holds(process.id.pid, *now);
-        }))
-      left.push_back(&owned);
+  for (const os::NamedObject& object : there) {
+    if (in_use.count(object.path) == 0)
+      left.push_back(&owned_.at(object.path));
   }
   return left;
 }

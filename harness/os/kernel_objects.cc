@@ -9,7 +9,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
+#include <set>
 #include <string_view>
 
 #include "harness/os/proc.h"
@@ -188,18 +190,27 @@ std::vector<NamedObject> named_objects() {
   return objects;
 }
 
-bool holds(std::int32_t pid, const NamedObject& object) {
-  for (const std::string& target : descriptor_targets(pid)) {
-    if (std::find(object.targets.begin(), object.targets.end(), target) != object.targets.end())
-      return true;
+std::vector<NamedObject> held(std::int32_t pid, const std::vector<NamedObject>& objects) {
+  std::set<std::string> has;
+  for (std::string& target : descriptor_targets(pid))
+    has.insert(std::move(target));
+  const bool may_be_mapped = std::any_of(
+      objects.begin(), objects.end(),
+      [](const NamedObject& object) { return object.kind == NamedObject::Kind::kSegment; });
+  if (may_be_mapped) {  // A long list, and what costs most here.
+    std::ifstream maps(fmt::format("/proc/{}/maps", pid));
+    for (std::string line; std::getline(maps, line);) {
+      if (const std::size_t path = line.find(kSharedMemory); path != std::string::npos)
+        has.insert(line.substr(path));
+    }
   }
-  std::ifstream maps(fmt::format("/proc/{}/maps", pid));
-  for (std::string line; std::getline(maps, line);) {
-    if (line.size() > object.path.size() &&
-        line.compare(line.size() - object.path.size(), object.path.size(), object.path) == 0)
-      return true;
-  }
-  return false;
+  std::vector<NamedObject> found;
+  std::copy_if(
+      objects.begin(), objects.end(), std::back_inserter(found), [&](const NamedObject& object) {
+        return std::any_of(object.targets.begin(), object.targets.end(),
+                           [&](const std::string& target) { return has.count(target) > 0; });
+      });
+  return found;
 }
 
 std::uint64_t bytes_read_by(std::int32_t pid) {

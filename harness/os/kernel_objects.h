@@ -35,8 +35,8 @@ struct NamedObject {
 /// Those of this user, by path.
 std::vector<NamedObject> named_objects();
 
-/// Mapped or opened by this process; of a directory, a socket in it.
-bool holds(std::int32_t pid, const NamedObject& object);
+/// Those of them that this process has open, or mapped; of a directory, a socket in it.
+std::vector<NamedObject> held(std::int32_t pid, const std::vector<NamedObject>& objects);
 
 /// What each descriptor of a process leads to: "socket:[123]", paths.
 std::vector<std::string> descriptor_targets(std::int32_t pid);

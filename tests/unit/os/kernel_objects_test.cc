@@ -31,6 +31,8 @@ const NamedObject* object_at(const std::vector<NamedObject>& objects, const std:
   return at == objects.end() ? nullptr : &*at;
 }
 
+bool holds(std::int32_t pid, const NamedObject& object) { return !held(pid, {object}).empty(); }
+
 TEST(KernelObjects, ASegmentOfTorchAndWhoHasIt) {
   const std::string name = fmt::format("/torch_{}_7_1", ::getpid());
   UniqueFd fd(::shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
