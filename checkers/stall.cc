@@ -17,8 +17,7 @@ namespace {
 
 constexpr std::size_t kChildrenMax = 4;
 constexpr std::uint64_t kStillNs = 200'000'000;  // Asleep throughout two samples this far apart.
-constexpr std::uint64_t kAskingNs =
-    5'000'000;  // Who sleeps more often than this asks for something.
+constexpr std::uint64_t kAskingNs = 5'000'000;   // Who sleeps more often asks for something.
 
 bool has(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;

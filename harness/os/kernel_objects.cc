@@ -97,11 +97,12 @@ void add_sockets(std::vector<NamedObject>& objects) {
     const std::size_t before = slash == std::string::npos ? slash : line.rfind(' ', slash - 1);
     if (before == std::string::npos)
       continue;
-    const std::string inode = line.substr(before + 1, slash - before - 1);
+    const std::string_view directory =
+        std::string_view(line).substr(slash + 1, line.rfind('/') - slash - 1);
     for (NamedObject& object : objects) {
-      if (is_directory(object) &&
-          line.compare(slash + 1, object.path.size() + 1, object.path + "/") == 0)
-        object.targets.push_back(fmt::format("socket:[{}]", inode));
+      if (is_directory(object) && object.path == directory)
+        object.targets.push_back(
+            fmt::format("socket:[{}]", line.substr(before + 1, slash - before - 1)));
     }
   }
 }

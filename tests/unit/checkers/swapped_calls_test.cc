@@ -10,6 +10,7 @@ namespace {
 
 Finding only_finding(const lockstep::Run& run) {
   const Verdict verdict = checkers::CollectiveOrder().check(run);
+  EXPECT_EQ(verdict.outcome, Outcome::kFail) << verdict.reason;
   EXPECT_EQ(verdict.findings.size(), 1U);
   return verdict.findings.empty() ? Finding{} : verdict.findings.front();
 }
