@@ -108,6 +108,13 @@ class Explainer {
                        [&](const Knot& k) { return k.waiting.contains(rank); });
   }
 
+  [[nodiscard]] bool waits_in_new_group(const RankSet& ranks) const {
+    return std::any_of(situation_.states().begin(), situation_.states().end(),
+                       [&](const ProcessState& state) {
+                         return ranks.contains(state.rank) && state.makes_a_group();
+                       });
+  }
+
   /// Where the knot is tied: at an operation that is owed by somebody who waits in none; else at
   /// the first.
   [[nodiscard]] const Knot* root() const {
@@ -153,7 +160,8 @@ class Explainer {
       return {gone, Confidence::kCertain};
     if (code_of(knot) == "LS305")
       return {knot.absent, Confidence::kCertain};
-    if (history::is_point_to_point(knot.call->op) || code_of(knot) == "LS302")
+    if (history::is_point_to_point(knot.call->op) || code_of(knot) == "LS302" ||
+        waits_in_new_group(knot.absent))  // Who of the others should be there does not show.
       return {};
     RankSet inside;  // Those who issued it and wait elsewhere are no absentees either.
     for (const Member& member : knot.group->members) {
@@ -242,6 +250,9 @@ class Explainer {
     if (wait.next_request)
       return "has answered its last request and waits for the next, which is not sent before all "
              "have answered";
+    if (wait.new_group)
+      return fmt::format("in new_group{}, and waits there for others to make that group",
+                         at_site(whereabouts(state, situation_.cutoff_ns(), "peer")));
     const Collective& call = *wait.calls.front();
     const GroupView* group = situation_.group_of(state, call);
     const std::string more =

@@ -120,9 +120,7 @@ void say_what_it_waited_for(const std::vector<GroupView>& groups, Failure& failu
   failure.after_a_peer = true;
 }
 
-bool failed(const ProcessEnd& end) {
-  return !end.our_signal && (end.signal || end.exit_status.value_or(0) != 0);
-}
+bool failed(const ProcessEnd& end) { return !end.our_signal && end.failed(); }
 
 /// A launcher ends the other ranks when one has failed.
 bool may_be_the_launchers(const Run& run, const ProcessEnd& end) {
@@ -319,6 +317,8 @@ std::vector<Failure> failures_of(const Run& run, const std::vector<GroupView>& g
                         may_be_the_launchers(run, end),
                     signalled && *end.signal == SIGABRT,
                     aborted};
+    if (!end.last_line.empty())
+      failure.found_out = fmt::format("it printed last: {}", end.last_line);
     add(std::move(failure));
   }
   // Whoever failed for a reason of its own comes before whoever may only have noticed; then by

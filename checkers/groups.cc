@@ -194,6 +194,12 @@ std::int32_t pid_of(const Run& run, Rank rank) {
   return pid;
 }
 
+bool has_ended(const Run& run, std::int32_t pid, std::uint64_t before_ns) {
+  return std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
+    return end.pid == pid && end.at_ns < before_ns;
+  });
+}
+
 RankSet ranks_of(const Run& run) {
   RankSet ranks = RankSet::all(run.plan.world_size);
   for (const Process& process : run.processes) {

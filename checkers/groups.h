@@ -76,6 +76,9 @@ RankSet ranks_of(const Run& run);
 /// Of the process that was started last for this rank; 0 if none is on record.
 std::int32_t pid_of(const Run& run, Rank rank);
 
+/// The end of this process, before `before_ns`, is on record.
+bool has_ended(const Run& run, std::int32_t pid, std::uint64_t before_ns = kNever);
+
 /// The journal of the supervisor says all that happened so far: absence of a record is absence of
 /// the event.
 inline bool journal_is_whole(const Run& run) { return run.live || run.journal_complete; }

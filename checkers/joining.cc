@@ -8,6 +8,7 @@
 #include <set>
 
 #include "checkers/groups.h"
+#include "checkers/owing.h"
 #include "checkers/sites.h"
 #include "checkers/stall.h"
 #include "harness/history/rank_places.h"
@@ -15,11 +16,7 @@
 namespace lockstep::checkers {
 namespace {
 
-bool has_ended_before(const Run& run, std::int32_t pid, std::uint64_t cutoff_ns) {
-  return std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
-    return end.pid == pid && end.at_ns < cutoff_ns;
-  });
-}
+constexpr std::uint64_t kLongNs = 2'000'000'000;
 
 /// Of a rank's main thread, the last before `cutoff_ns`; null if it was not seen. A process that
 /// has ended (an earlier job or attempt) is no longer the rank.
@@ -27,8 +24,7 @@ const StackSample* main_stack_of(const Run& run, Rank rank, std::uint64_t cutoff
   const StackSample* last = nullptr;
   for (const StackSample& stack : run.stacks) {
     if (stack.rank == rank && stack.tid == stack.pid && stack.at_ns <= cutoff_ns &&
-        (last == nullptr || stack.at_ns >= last->at_ns) &&
-        !has_ended_before(run, stack.pid, cutoff_ns))
+        (last == nullptr || stack.at_ns >= last->at_ns) && !has_ended(run, stack.pid, cutoff_ns))
       last = &stack;
   }
   return last;
@@ -44,6 +40,19 @@ bool is_joining(const StackSample* stack) {
                   name == "c10d::TCPStore::TCPStore" ||
                   name == "c10d::ProcessGroupGloo::ProcessGroupGloo";
          });
+}
+
+/// Throughout its last samples. Where nobody is missing this takes milliseconds.
+bool has_long_been_joining(const Run& run, Rank rank) {
+  const StackSample* const last = main_stack_of(run, rank, kNever);
+  if (!is_joining(last))
+    return false;
+  std::uint64_t since_ns = last->at_ns;
+  for (const StackSample& stack : run.stacks) {
+    if (stack.pid == last->pid && stack.tid == stack.pid)
+      since_ns = is_joining(&stack) ? std::min(since_ns, stack.at_ns) : last->at_ns;
+  }
+  return last->at_ns >= since_ns + kLongNs;
 }
 
 bool a_limit_ended_it(const Run& run) {
@@ -71,8 +80,7 @@ Ranks ranks_before_the_first_group(const Run& run, std::uint64_t cutoff_ns) {
   Ranks ranks;
   for (const Rank rank : ranks_of(run)) {
     const Process* process = current_process(run, rank);
-    if (process != nullptr && !process->groups.empty() &&
-        !has_ended_before(run, process->pid, cutoff_ns))
+    if (process != nullptr && !process->groups.empty() && !has_ended(run, process->pid, cutoff_ns))
       return {};
     const bool waits = run.plan.scenario.empty() ? is_joining(main_stack_of(run, rank, cutoff_ns))
                                                  : host_is_joining(run, rank, cutoff_ns);
@@ -109,7 +117,7 @@ std::vector<std::string> what_holds(const Run& run, const RankSet& absent,
       continue;
     }
     const std::int32_t pid = pid_of(run, rank);
-    if (has_ended_before(run, pid, cutoff_ns) || !who_has_it(run, pid, cutoff_ns).empty())
+    if (has_ended(run, pid, cutoff_ns) || !who_has_it(run, pid, cutoff_ns).empty())
       return {};
     const StackSample* stack = main_stack_of(run, rank, cutoff_ns);
     const std::string what = stalled_on(run, pid, stack, cutoff_ns);
@@ -131,7 +139,7 @@ std::map<Rank, std::set<std::int32_t>> claimed_twice(const Run& run, std::uint64
   std::map<Rank, std::set<std::int32_t>> claimed;
   for (const auto& [rank, stacks] : last) {
     for (const auto& [pid, stack] : stacks) {
-      if (is_joining(stack) && !has_ended_before(run, pid, cutoff_ns))
+      if (is_joining(stack) && !has_ended(run, pid, cutoff_ns))
         claimed[rank].insert(pid);
     }
   }
@@ -195,6 +203,30 @@ Finding never_joined(const Run& run, const Ranks& ranks, std::uint64_t cutoff_ns
 }
 
 }  // namespace
+
+std::optional<std::string> cannot_all_join(const Run& run) {
+  const Ranks ranks = ranks_before_the_first_group(run, kNever);
+  RankSet failed, living;
+  for (const Rank rank : ranks.absent) {
+    const std::int32_t pid = pid_of(run, rank);
+    const auto end = std::find_if(run.ends.begin(), run.ends.end(),
+                                  [&](const ProcessEnd& each) { return each.pid == pid; });
+    if (end == run.ends.end())
+      living.insert(rank);
+    else if (end->failed() && !end->our_signal)
+      failed.insert(rank);
+  }
+  const RankSet gone = Situation(run).gone();
+  const bool all_gone =
+      std::all_of(failed.begin(), failed.end(), [&](Rank rank) { return gone.contains(rank); });
+  const bool all_wait = std::all_of(ranks.waiting.begin(), ranks.waiting.end(),
+                                    [&](Rank rank) { return has_long_been_joining(run, rank); });
+  if (failed.empty() || ranks.waiting.empty() || !living.empty() || !all_gone || !all_wait)
+    return std::nullopt;
+  return fmt::format("{} failed before init_process_group; {} {} in it for {}", words(failed),
+                     words(ranks.waiting), ranks.waiting.size() == 1 ? "waits" : "wait",
+                     failed.size() == 1 ? "it" : "them");
+}
 
 Verdict Joining::check(const Run& run) const {
   Verdict verdict{.name = std::string(name())};

@@ -2,9 +2,17 @@
 // limit that the user set ended the run. It is no collective yet, so only their stacks show it.
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include "harness/verdict/verdict.h"
 
 namespace lockstep::checkers {
+
+/// Why the ranks of a running job will never meet, in one line: one failed before it was in a
+/// group, nobody is there who could start it again, and all others wait for it in
+/// init_process_group. None unless it is certain.
+std::optional<std::string> cannot_all_join(const Run& run);
 
 class Joining : public Checker {
  public:

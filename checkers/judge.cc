@@ -11,12 +11,12 @@
 #include "checkers/collective_order.h"
 #include "checkers/deadlock.h"
 #include "checkers/descriptors.h"
+#include "checkers/devices.h"
 #include "checkers/exiting.h"
 #include "checkers/gradient_reference.h"
 #include "checkers/history_complete.h"
 #include "checkers/joining.h"
 #include "checkers/kept_buffers.h"
-#include "checkers/late_devices.h"
 #include "checkers/leftovers.h"
 #include "checkers/loop_exit.h"
 #include "checkers/loss_weighting.h"
@@ -223,7 +223,7 @@ Checkers all_checkers() {
   checkers.push_back(std::make_unique<Exiting>());
   checkers.push_back(std::make_unique<Leftovers>());
   checkers.push_back(std::make_unique<DescriptorGrowth>());
-  checkers.push_back(std::make_unique<LateDeviceChoice>());
+  checkers.push_back(std::make_unique<Devices>());
   checkers.push_back(std::make_unique<Joining>());
   checkers.push_back(std::make_unique<LoopExit>());
   checkers.push_back(std::make_unique<UnreducedGradients>());

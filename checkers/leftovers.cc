@@ -1,6 +1,7 @@
 #include "checkers/leftovers.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -26,9 +27,8 @@ bool we_ended_it(const Run& run) {
 
 /// Who is killed cannot remove what it made: that is told with its death.
 bool one_ended_badly(const Run& run) {
-  return std::any_of(run.ends.begin(), run.ends.end(), [](const ProcessEnd& end) {
-    return end.role == Role::kRank && (end.signal || end.exit_status.value_or(0) != 0);
-  });
+  return std::any_of(run.ends.begin(), run.ends.end(),
+                     [](const ProcessEnd& end) { return end.role == Role::kRank && end.failed(); });
 }
 
 std::string from_rank(const Leftover& left) {
@@ -64,6 +64,8 @@ std::string process_line(const Leftover& left) {
     line += fmt::format(", started by pid {} ({})", left.parent, left.parent_name);
   for (const std::string& port : left.ports)
     line += fmt::format(", listens on {}", port);
+  if (!left.gpus.empty())
+    line += fmt::format(", keeps what it has of the memory of {}", fmt::join(left.gpus, ", "));
   return line;
 }
 
@@ -87,7 +89,7 @@ Finding processes_left(const std::vector<const Leftover*>& left) {
   std::vector<std::string> lines;
   for (const Leftover* each : left) {
     lines.push_back(process_line(*each));
-    if (!each->ports.empty() && finding.also.empty())
+    if (!(each->ports.empty() && each->gpus.empty()) && finding.also.empty())
       finding.also.emplace_back("LS106");
   }
   list(finding, lines);

@@ -81,7 +81,7 @@ Situation::Situation(const Run& run)
     partly_seen_.push_back(is_partly_seen(group, cutoff_ns_));
   gone_ = gone_ranks(run, cutoff_ns_);
   for (const ProcessEnd& end : run.ends) {
-    if (end.rank && gone_.contains(*end.rank) && (end.signal || end.exit_status.value_or(0) != 0))
+    if (end.rank && gone_.contains(*end.rank) && end.failed())
       crashed_.insert(*end.rank);
   }
   for (const Rank rank : ranks_of(run)) {
@@ -211,6 +211,15 @@ bool Situation::may_be_asked(const RankSet& stuck) const {
   return may;
 }
 
+// Which of the others it needs does not show; one that makes a group, too, may be the one.
+bool Situation::others_may_make_it(Rank rank, const RankSet& stuck) const {
+  const RankSet ranks = ranks_of(run_);
+  return std::any_of(ranks.begin(), ranks.end(), [&](Rank other) {
+    return other != rank && !gone_.contains(other) &&
+           (!stuck.contains(other) || state(other)->makes_a_group());
+  });
+}
+
 bool Situation::can_go_on(const ProcessState& state, const RankSet& stuck) const {
   const auto lost = [&](const RankSet& ranks, bool all) {
     const auto is_lost = [&](Rank rank) { return stuck.contains(rank) || gone_.contains(rank); };
@@ -220,6 +229,11 @@ bool Situation::can_go_on(const ProcessState& state, const RankSet& stuck) const
   for (const Wait& wait : state.waits) {
     if (wait.next_request) {
       if (may_be_asked(stuck))
+        return true;
+      continue;
+    }
+    if (wait.new_group) {
+      if (others_may_make_it(state.rank, stuck))
         return true;
       continue;
     }

@@ -49,6 +49,7 @@ class Situation {
                      StuckWait& wait) const;
   [[nodiscard]] bool is_broken(Rank rank, const Collective& call) const;
   [[nodiscard]] bool may_be_asked(const RankSet& stuck) const;
+  [[nodiscard]] bool others_may_make_it(Rank rank, const RankSet& stuck) const;
   [[nodiscard]] bool can_go_on(const ProcessState& state, const RankSet& stuck) const;
 
   const Run& run_;

@@ -46,7 +46,7 @@ bool was_needed(const Run& run, const std::vector<GroupView>& groups, Rank rank)
       const bool ended_badly =
           std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
             return end.role == Role::kRank && end.rank == member.rank &&
-                   (end.our_signal || end.signal || end.exit_status.value_or(0) != 0);
+                   (end.our_signal || end.failed());
           });
       if (call->failed || ended_badly)
         return true;
@@ -294,7 +294,7 @@ std::string host_trouble(const Run& run) {
   }
   for (const ProcessEnd& end : run.ends) {
     const bool of_ours = end.role == Role::kReference || end.role == Role::kWarmParent;
-    if (of_ours && !end.our_signal && (end.signal || end.exit_status.value_or(0) != 0))
+    if (of_ours && !end.our_signal && end.failed())
       return fmt::format(
           "LS904: the {} ended by itself ({})",
           end.role == Role::kReference ? "reference host" : "warm parent",

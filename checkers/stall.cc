@@ -10,7 +10,6 @@
 #include "checkers/attribution.h"
 #include "checkers/children.h"
 #include "checkers/sites.h"
-#include "harness/history/own_futex.h"
 
 namespace lockstep::checkers {
 namespace {
@@ -89,7 +88,7 @@ bool computes(const Run& run, const ProcessState& state, std::uint64_t cutoff_ns
 bool waits_for_own_threads(const Run& run, const ProcessState& state, std::uint64_t cutoff_ns) {
   const StateSample* const last = last_state(run, state.process->pid, cutoff_ns);
   const ThreadState* const now = last == nullptr ? nullptr : main_thread_in(*last);
-  return now != nullptr && has(now->wchan, history::kOwnFutex) && state.open.empty() &&
+  return now != nullptr && now->for_own_threads && state.open.empty() &&
          std::all_of(last->threads.begin(), last->threads.end(), [](const ThreadState& thread) {
            return thread.state == 'R' || has(thread.wchan, "futex") ||
                   has(thread.wchan, "ep_poll") || has(thread.wchan, "epoll_wait");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <string_view>
 
 #include "checkers/sites.h"
@@ -148,6 +149,27 @@ std::string may_act(const Run& run, const Process& process, const SamplePair& pa
   return fmt::format("thread {} runs Python and may go on", thread.tid);
 }
 
+/// In Thread.join of Python's threading: what ends it is the end of a thread of Python's.
+bool joins_a_thread(const StackSample& stack) {
+  const auto frame = std::find_if(stack.frames.begin(), stack.frames.end(),
+                                  [](const Frame& each) { return each.is_python(); });
+  return frame != stack.frames.end() && has(frame->module, "/threading.py") &&
+         (frame->function == "Thread.join" || frame->function == "Thread._wait_for_tstate_lock");
+}
+
+/// An issuer that joins a thread without a limit: it goes on when that does. The main thread could
+/// be called away by the handler of a signal, other than Ctrl-C.
+bool waits_for_a_thread(const Run& run, const Process& process, const SamplePair& pair,
+                        std::int32_t tid, std::uint64_t since_ns, std::uint64_t cutoff_ns) {
+  constexpr auto bit = [](int signal) { return std::uint64_t{1} << (signal - 1); };
+  constexpr std::uint64_t kHarmless = bit(SIGINT) | bit(32) | bit(33);  // Two are the C library's.
+  const ThreadState* const now = thread_in(*pair.second, tid);
+  const StackSample* const stack = last_stack(run, process, tid, since_ns, cutoff_ns);
+  return now != nullptr && now->for_own_threads && now->for_ever && stack != nullptr &&
+         joins_a_thread(*stack) &&
+         (pair.second->caught_signals.value_or(~kHarmless) & ~kHarmless) == 0;
+}
+
 /// The process had written more, when it was sampled, than what is known of it.
 bool is_behind(const Process& process, const StateSample& sample) {
   return sample.head > (process.collectives.empty() ? 0 : process.collectives.back().record + 1);
@@ -186,6 +208,14 @@ bool waits_for_message(const Process& process, const Collective& call, const Sta
          });
 }
 
+/// It makes a group. Asleep there, it waits in the store until others have come to that, too.
+bool is_in_new_group(const StackSample& stack) {
+  return std::any_of(stack.frames.begin(), stack.frames.end(), [](const Frame& frame) {
+    return frame.function == "new_group" &&
+           has(frame.module, "/torch/distributed/distributed_c10d.py");
+  });
+}
+
 /// The wait of one sleeping issuer; none if it is in no wait that is known.
 std::optional<Wait> wait_of(const Run& run, const ProcessState& state, std::int32_t tid,
                             std::uint64_t since_ns, std::uint64_t cutoff_ns) {
@@ -200,20 +230,22 @@ std::optional<Wait> wait_of(const Run& run, const ProcessState& state, std::int3
       last != nullptr && std::find(state.open.begin(), state.open.end(), last) != state.open.end();
   const bool inside = open && (!last->returned_ns || *last->returned_ns > cutoff_ns);
   if (open && waits_for_message(process, *last, stack))
-    return Wait{tid, {last}, false};
+    return Wait{.thread = tid, .calls = {last}};
+  if (stack != nullptr && is_in_new_group(*stack))
+    return Wait{.thread = tid, .new_group = true};
   if (inside || (stack != nullptr && in_collective_wait(*stack))) {
     if (open && (inside || !last->async)) {
       if (last->timeout_ms >= 0)
         return std::nullopt;  // The caller has set a limit of its own: it will go on by itself.
-      return Wait{tid, {last}, false};
+      return Wait{.thread = tid, .calls = {last}};
     }
     if (state.open.empty() || std::any_of(state.open.begin(), state.open.end(),
                                           [](const Collective* c) { return c->timeout_ms >= 0; }))
       return std::nullopt;
-    return Wait{tid, state.open, false};
+    return Wait{.thread = tid, .calls = state.open};
   }
   if (tid == process.pid && idle_in_conversation(run, state.rank, cutoff_ns))
-    return Wait{tid, {}, true};
+    return Wait{.thread = tid, .next_request = true};
   return std::nullopt;
 }
 
@@ -230,6 +262,10 @@ bool is_known_helper(const StackSample& stack) {
     return std::any_of(kHelpers.begin(), kHelpers.end(),
                        [&](std::string_view helper) { return has(frame.function, helper); });
   });
+}
+
+bool ProcessState::makes_a_group() const {
+  return std::any_of(waits.begin(), waits.end(), [](const Wait& wait) { return wait.new_group; });
 }
 
 std::optional<SiteRef> whereabouts(const ProcessState& state, std::uint64_t cutoff_ns,
@@ -330,11 +366,13 @@ ProcessState state_of(const Run& run, const Process& process, std::uint64_t cuto
     }
     if (!slept(pair, thread.tid))
       return not_closed(fmt::format("thread {} is active", thread.tid));
-    auto wait = wait_of(run, state, thread.tid, since_ns, cutoff_ns);
-    if (!wait)
+    if (auto wait = wait_of(run, state, thread.tid, since_ns, cutoff_ns))
+      state.waits.push_back(std::move(*wait));
+    else if (!waits_for_a_thread(run, process, pair, thread.tid, since_ns, cutoff_ns))
       return not_closed(fmt::format("thread {} is in no wait that is known", thread.tid));
-    state.waits.push_back(std::move(*wait));
   }
+  if (state.waits.empty())
+    return not_closed("none of its threads is in a call");
   state.closed = true;
   return state;
 }

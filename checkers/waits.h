@@ -12,11 +12,13 @@
 
 namespace lockstep::checkers {
 
-/// What one blocked thread waits for: any one of `calls`, or the next request of the conversation.
+/// What one blocked thread waits for: any one of `calls`, or the next request of the conversation,
+/// or that other ranks make the group that it makes (torch.distributed.new_group).
 struct Wait {
   std::int32_t thread{};
   std::vector<const Collective*> calls{};
   bool next_request{};
+  bool new_group{};
 };
 
 struct ProcessState {
@@ -27,6 +29,7 @@ struct ProcessState {
   std::vector<Wait> waits{};
   std::vector<const Collective*> open{};  ///< Not known to be done, in record order.
   const StackSample* main_stack{};        ///< Of the main thread, since the last thing it did.
+  [[nodiscard]] bool makes_a_group() const;
 };
 
 /// Not known to be done before the cutoff: it did not complete, and its thread did not go on from a

@@ -20,9 +20,9 @@ std::string activity(const Run& run, Rank rank, std::uint64_t now_ns) {
   const Process* process = checkers::current_process(run, rank);
   const std::int32_t pid = checkers::pid_of(run, rank);  // A job may follow another one.
   if (!history::wrapper_lives(run, rank, now_ns) &&
-      has_ended(run, pid != 0 || process == nullptr ? pid : process->pid))
+      checkers::has_ended(run, pid != 0 || process == nullptr ? pid : process->pid))
     return "ended";
-  if (process == nullptr || (process->pid != pid && has_ended(run, process->pid)))
+  if (process == nullptr || (process->pid != pid && checkers::has_ended(run, process->pid)))
     return "no history yet";
   if (process->collectives.empty())
     return "no collective yet";
@@ -42,11 +42,6 @@ std::string activity(const Run& run, Rank rank, std::uint64_t now_ns) {
 }
 
 }  // namespace
-
-bool has_ended(const Run& run, std::int32_t pid) {
-  return std::any_of(run.ends.begin(), run.ends.end(),
-                     [&](const ProcessEnd& end) { return end.pid == pid; });
-}
 
 std::vector<std::string> rank_activity(const Run& live, std::uint64_t now_ns) {
   checkers::RanksByText groups;

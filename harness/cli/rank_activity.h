@@ -14,7 +14,4 @@ namespace lockstep::cli {
 /// first.
 std::vector<std::string> rank_activity(const Run& live, std::uint64_t now_ns);
 
-/// The end of this process is on record.
-bool has_ended(const Run& run, std::int32_t pid);
-
 }  // namespace lockstep::cli

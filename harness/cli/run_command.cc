@@ -11,6 +11,8 @@
 
 #include "checkers/deadlock.h"
 #include "checkers/exiting.h"
+#include "checkers/groups.h"
+#include "checkers/joining.h"
 #include "harness/base/clock.h"
 #include "harness/base/version.h"
 #include "harness/cli/commands.h"
@@ -37,6 +39,7 @@ using Kind = launch::RunEvent::Kind;
 constexpr std::chrono::seconds kFirstNoticeAfter{10};
 // Of a job that stands still for hours: each look is kept.
 constexpr std::chrono::minutes kProbeAtLeastEvery{5};
+constexpr std::chrono::milliseconds kLookAtJoiningAfter{2'000};  // Of the failure of a rank.
 constexpr std::chrono::seconds kStartMayTake{60};  // Imports, downloads: nothing is recorded yet.
 
 void say(std::string_view text) {
@@ -172,17 +175,15 @@ class Session {
   }
 
   /// Waits until the job is over, or must be ended: why. Empty: it is over.
-  std::string watch(launch::RunJob& job, const history::Follower& follower) {
+  std::string watch(launch::RunJob& job, history::Follower& follower) {
     while (true) {
-      const launch::RunEvent event = job.wait(next_notice(job));
+      const launch::RunEvent event = job.wait(std::min(next_notice(job), next_look_at_joining_));
       switch (event.kind) {
         case Kind::kOver:
           return "";
         case Kind::kStop:
-          tell_activity("DEADLOCK", event.text, follower);
-          if (command_.on_hang == OnHang::kEnd)
+          if (tell_hang(event.text, follower))
             return "deadlock: " + event.text;
-          hang_told_ = true;
           break;
         case Kind::kInterrupted:
           job.sample();
@@ -190,6 +191,11 @@ class Session {
           record(Acted{.at_ns = now_ns(), .action = "interrupted", .reason = event.text});
           return event.text;
         case Kind::kDeadline:
+          if (Clock::now() >= next_look_at_joining_) {
+            if (const auto why = look_at_joining(job, follower); why && tell_hang(*why, follower))
+              return "deadlock: " + *why;
+            break;
+          }
           if (stalled_for(job) >= stall_limit())
             return give_up(job, follower);
           if (stalled_for(job) >= notice_after_)
@@ -197,11 +203,38 @@ class Session {
           else if (!looked_ && stalled_for(job) >= notice_after_ / 2)
             look_half_way(job, follower);
           break;
-        case Kind::kRank:
         case Kind::kEnded:
+          follower.poll();
+          if (a_rank_failed(follower) && !hang_told_)
+            next_look_at_joining_ = Clock::now() + kLookAtJoiningAfter;
+          break;
+        case Kind::kRank:
           break;
       }
     }
+  }
+
+  /// True if the job is to be ended for it.
+  bool tell_hang(const std::string& what, const history::Follower& follower) {
+    tell_activity("DEADLOCK", what, follower);
+    hang_told_ = true;
+    return command_.on_hang == OnHang::kEnd;
+  }
+
+  /// Before there is a group no history tells who waits for whom. The pauses grow with the time
+  /// that has passed.
+  std::optional<std::string> look_at_joining(launch::RunJob& job,
+                                             const history::Follower& follower) {
+    next_look_at_joining_ = Clock::time_point::max();
+    if (has_a_group(follower))
+      return std::nullopt;
+    job.sample();
+    auto why = checkers::cannot_all_join(follower.run());
+    if (!why)
+      next_look_at_joining_ =
+          Clock::now() + std::clamp<Clock::duration>(stalled_for(job) / 2, kLookAtJoiningAfter,
+                                                     kProbeAtLeastEvery);
+    return why;
   }
 
   static Clock::duration stalled_for(const launch::RunJob& job) {
@@ -238,7 +271,7 @@ class Session {
   static bool has_a_group(const history::Follower& follower) {
     const Run& run = follower.run();
     return std::any_of(run.processes.begin(), run.processes.end(), [&](const Process& process) {
-      return !process.groups.empty() && !has_ended(run, process.pid);
+      return !process.groups.empty() && !checkers::has_ended(run, process.pid);
     });
   }
 
@@ -246,7 +279,7 @@ class Session {
   static bool a_rank_failed(const history::Follower& follower) {
     const std::vector<ProcessEnd>& ends = follower.run().ends;
     return std::any_of(ends.begin(), ends.end(), [](const ProcessEnd& end) {
-      return end.role == Role::kRank && (end.signal || end.exit_status.value_or(0) != 0);
+      return end.role == Role::kRank && end.failed();
     });
   }
 
@@ -311,6 +344,7 @@ class Session {
   Clock::time_point moved_{};
   bool looked_{};  // Since then, half-way to the notice.
   Clock::duration notice_after_{kFirstNoticeAfter};
+  Clock::time_point next_look_at_joining_{Clock::time_point::max()};
 };
 
 int supervise(launch::Supervisor& supervisor, const RunCommand& command) {

@@ -54,7 +54,9 @@ struct FileHeader {
   char boot_id[40];
   char host[64];
   char torch_version[64];
-  std::uint8_t reserved_identity[512 - 320];
+  std::uint8_t device_uuid[16];
+  std::int32_t device_index, devices_visible;  ///< The latter written last; 0: no GPU (yet).
+  std::uint8_t reserved_identity[512 - 344];
   // Counters, each a single word. The hot one has a cache line to itself.
   std::uint64_t next_record;  ///< Numbers taken: the next record gets this one.
   std::uint8_t reserved_hot[56];

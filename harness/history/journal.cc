@@ -74,6 +74,8 @@ Result<void> JournalWriter::append(const ProcessEnd& event) {
   set(json, "our_signal", event.our_signal);
   if (!event.our_reason.empty())
     json["our_reason"] = event.our_reason;
+  if (!event.last_line.empty())
+    json["last_line"] = event.last_line;
   return write_line("process_end", event.at_ns, dump(json));
 }
 
@@ -90,17 +92,23 @@ Result<void> JournalWriter::append(const StateSample& event) {
   json["pid"] = event.pid;
   json["head"] = event.head;
   Json& threads = json["threads"] = Json::array();
-  for (const ThreadState& thread : event.threads)
+  for (const ThreadState& thread : event.threads) {
     threads.push_back({{"tid", thread.tid},
                        {"state", std::string(1, thread.state)},
                        {"wchan", thread.wchan},
                        {"switches", thread.context_switches},
                        {"cpu_ns", thread.cpu_ns}});
+    if (thread.for_own_threads) {
+      threads.back()["for_own_threads"] = true;
+      threads.back()["for_ever"] = thread.for_ever;
+    }
+  }
   for (const ChildState& child : event.children)
     json["children"].push_back({{"pid", child.pid},
                                 {"name", child.name},
                                 {"state", std::string(1, child.state)},
                                 {"wchan", child.wchan}});
+  set(json, "caught_signals", event.caught_signals);
   set(json, "waits_for_child", event.waits_for_child);
   for (const Rank rank : event.held_by)
     json["held_by"].push_back(rank.value);
@@ -178,6 +186,8 @@ Result<void> JournalWriter::append(const Leftover& event) {
   json["parent_name"] = event.parent_name;
   if (!event.ports.empty())
     json["ports"] = event.ports;
+  if (!event.gpus.empty())
+    json["gpus"] = event.gpus;
   if (event.bytes > 0)
     json["bytes"] = event.bytes;
   return write_line("leftover", event.at_ns, dump(json));

@@ -59,6 +59,14 @@ class Fields {
     if (good_)
       value = static_cast<Role>(number);
   }
+  void get(const char* key, std::vector<std::string>& value) {
+    each(key, [&](const Json& item) {
+      if (item.is_string())
+        value.push_back(item.get<std::string>());
+      else
+        good_ = false;
+    });
+  }
   template <std::signed_integral T>
   void get(const char* key, std::vector<T>& value) {
     each(key, [&](const Json& item) {

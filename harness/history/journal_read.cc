@@ -29,6 +29,7 @@ void read(Fields& fields, ProcessEnd& event) {
   fields.get("signal", event.signal);
   fields.get("our_signal", event.our_signal);
   fields.get("our_reason", event.our_reason);
+  fields.get("last_line", event.last_line);
 }
 
 void read(Fields& fields, Acted& event) {
@@ -50,6 +51,8 @@ void read(Fields& fields, StateSample& event) {
     each.get("wchan", thread.wchan);
     each.get("switches", thread.context_switches);
     each.get("cpu_ns", thread.cpu_ns);
+    each.get("for_own_threads", thread.for_own_threads);
+    each.get("for_ever", thread.for_ever);
     thread.state = state.empty() ? '?' : state[0];
   });
   fields.each_object("children", [&](Fields& each) {
@@ -61,6 +64,7 @@ void read(Fields& fields, StateSample& event) {
     each.get("wchan", child.wchan);
     child.state = state.empty() ? '?' : state[0];
   });
+  fields.get("caught_signals", event.caught_signals);
   fields.get("waits_for_child", event.waits_for_child);
   std::vector<std::int32_t> holders;
   fields.get("held_by", holders);
@@ -122,10 +126,8 @@ void read(Fields& fields, Leftover& event) {
   fields.get("rank", event.rank);
   fields.get("parent", event.parent);
   fields.get("parent_name", event.parent_name);
-  fields.each("ports", [&](const Json& item) {
-    if (item.is_string())
-      event.ports.push_back(item.get<std::string>());
-  });
+  fields.get("ports", event.ports);
+  fields.get("gpus", event.gpus);
   fields.get("bytes", event.bytes);
 }
 

@@ -25,8 +25,6 @@ const ProcessEnd* end_of(const Run& run, std::int32_t pid, Rank rank) {
   return at == run.ends.end() ? nullptr : &*at;
 }
 
-bool failed(const ProcessEnd& end) { return end.signal || end.exit_status.value_or(0) != 0; }
-
 /// Known to have lived then.
 bool lived(const Run& run, const Process& process, std::uint64_t at_ns) {
   if (const ProcessEnd* const end = end_of(run, process.pid, *process.rank))
@@ -163,7 +161,7 @@ void settle_places(Run& run) {
         continue;
       // That of the process it started says more, unless only the wrapper failed.
       const ProcessEnd* const real = end_of(run, inner->pid, *start.rank);
-      if (!failed(end) || (real != nullptr && failed(*real)))
+      if (!end.failed() || (real != nullptr && real->failed()))
         end.role = Role::kBeside;
     }
     if (inner != nullptr || is_beside(run, start.pid, *start.rank))

@@ -145,6 +145,11 @@ bool ProcessReader::take_identity(const FileHeader& header) {
   if (header.rank >= 0)
     process_.rank = Rank{header.rank};
   process_.world_size = header.world_size;
+  if (header.devices_visible > 0 && !process_.device) {
+    process_.device = {.index = header.device_index, .visible = header.devices_visible};
+    for (const std::uint8_t byte : header.device_uuid)
+      process_.device->uuid += fmt::format("{:02x}", byte);
+  }
   return news;
 }
 

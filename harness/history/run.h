@@ -101,6 +101,13 @@ struct Group {
       p2p_completed{};  ///< Point-to-point operations so far.
 };
 
+/// The GPU of the first tensor on one that a process handed to a collective.
+struct Device {
+  std::int32_t index{};    ///< As the process counts them.
+  std::int32_t visible{};  ///< How many it sees.
+  std::string uuid{};      ///< 32 hex digits; of a part of a GPU (MIG) that of the part.
+};
+
 /// One recorded process: what its tap wrote.
 struct Process {
   std::string file{};  ///< Name of its history file.
@@ -123,6 +130,7 @@ struct Process {
   std::int32_t parent_pid{};
   std::uint64_t wall_ns{};       ///< Wall clock at opened_ns.
   std::uint64_t capabilities{};  ///< history::Capability: what the tap could see.
+  std::optional<Device> device{};
 
   /// "Complete for this group since its creation": absence of a record is absence of a call. Ring
   /// overflow does not end it (counts and digests go on); a gap, damage or a group met late does.
@@ -156,6 +164,9 @@ struct ProcessEnd {
   std::optional<std::int32_t> signal{};       ///< Or was killed by this signal.
   std::optional<std::int32_t> our_signal{};   ///< The last signal we sent it.
   std::string our_reason{};                   ///< Why we sent it.
+  std::string last_line{};                    ///< Of its stderr, where it raised nothing there.
+
+  [[nodiscard]] bool failed() const { return signal || exit_status.value_or(0) != 0; }
 };
 
 /// Something lockstep did: a signal sent, a limit that fired.
@@ -170,9 +181,11 @@ struct Acted {
 struct ThreadState {
   std::int32_t tid{};
   char state{};                      ///< As in /proc: R S D T t Z.
-  std::string wchan{};               ///< Where it sleeps in the kernel; see own_futex.h, too.
+  std::string wchan{};               ///< Where it sleeps in the kernel.
   std::uint64_t context_switches{};  ///< Voluntary: how often it went to sleep.
   std::uint64_t cpu_ns{};
+  bool for_own_threads{};  ///< In a futex that only threads of its process can wake,
+  bool for_ever{};         ///< and without a limit.
 };
 
 struct ChildState {
@@ -190,6 +203,8 @@ struct StateSample {
   std::uint64_t head{};  ///< Records written by the process when the sample was taken.
   std::vector<ThreadState> threads{};
   std::vector<ChildState> children{};
+  std::optional<std::uint64_t>
+      caught_signals{};  ///< Those that it has a handler for, signal 1 in the lowest bit.
   std::optional<std::int32_t> waits_for_child{};  ///< Of the main thread; -1: any.
   RankSet held_by{};  ///< Who has the file lock, or the other end, that it waits for.
 };
@@ -275,6 +290,7 @@ struct Leftover {
   std::int32_t parent{};       ///< Of the process when it was first seen; 0: not known.
   std::string parent_name{};
   std::vector<std::string> ports{};  ///< Where it listens.
+  std::vector<std::string> gpus{};   ///< "/dev/nvidia0": whose memory it may have.
   std::uint64_t bytes{};             ///< Of a segment.
 };
 

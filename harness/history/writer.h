@@ -50,6 +50,7 @@ struct Issue {
   ReduceOp reduce_op = ReduceOp::kNone;
   bool async = false;
   bool completion_unseen = false;  ///< completed() will never be called for it.
+  std::int32_t gpu = -1;           ///< Index of the GPU of its tensors; see Writer::set_device.
   std::int32_t root = -1;          ///< Root; for point-to-point the peer (-1: from anyone).
   std::int32_t tag = 0;
   std::uint64_t numel_in = 0, numel_out = 0;
@@ -79,6 +80,9 @@ class Writer {
   Writer& operator=(const Writer&) = delete;
 
   void set_rank(std::int32_t rank, std::int32_t world_size) noexcept;
+  /// The GPU of the process, one of `visible`. To be called once.
+  void set_device(std::int32_t index, std::int32_t visible,
+                  const std::uint8_t (&uuid)[16]) noexcept;
   GroupHandle define_group(const GroupInfo& info) noexcept;
   /// From now on absence of a record says nothing for this group: calls went past the tap.
   void met_late(GroupHandle group) noexcept;

@@ -109,6 +109,15 @@ inline void Writer::set_rank(std::int32_t rank, std::int32_t world_size) noexcep
   __atomic_store_n(&file_.header->rank, rank, __ATOMIC_RELEASE);
 }
 
+inline void Writer::set_device(std::int32_t index, std::int32_t visible,
+                               const std::uint8_t (&uuid)[16]) noexcept {
+  if (inherited() || file_.header == nullptr)
+    return;
+  std::memcpy(file_.header->device_uuid, uuid, sizeof uuid);
+  file_.header->device_index = index;
+  __atomic_store_n(&file_.header->devices_visible, visible, __ATOMIC_RELEASE);
+}
+
 inline void Writer::close() noexcept {
   if (inherited() || file_.header == nullptr)
     return;

@@ -34,7 +34,8 @@ void record_end(const JobProcess& process, history::JournalWriter* journal) {
                  .rank = process.rank,
                  .pid = process.process.pid(),
                  .exit_status = process.ended->exit_status,
-                 .signal = process.ended->signal};
+                 .signal = process.ended->signal,
+                 .last_line = process.last_line};
   if (process.signalled) {
     end.our_signal = process.signalled->number;
     end.our_reason = process.signalled->reason;

@@ -134,6 +134,18 @@ std::optional<LastWords> last_words(std::string_view stderr_tail) {
   return words_of_a_long_traceback(lines);
 }
 
+std::string last_line(std::string_view stderr_tail) {
+  constexpr std::string_view kBlank = " \t\r\n";
+  constexpr std::size_t kLineMax = 200;
+  const std::size_t last = stderr_tail.find_last_not_of(kBlank);
+  if (last == std::string_view::npos)
+    return "";
+  stderr_tail = stderr_tail.substr(0, last + 1);
+  const std::size_t before = stderr_tail.find_last_of("\r\n");  // A progress bar ends in "\r".
+  const std::string_view line = without_rank(stderr_tail.substr(before + 1));
+  return std::string(line.substr(0, kLineMax));
+}
+
 std::optional<ErrorTail> kept_error_tail(const std::string& history_directory, std::int32_t pid) {
   constexpr std::size_t kTextBytes = 16384;
   std::uint64_t written = 0, at_ns = 0;

@@ -116,6 +116,7 @@ Leftover Lineage::describe(const os::ProcessStat& process) const {
   Leftover left{.at_ns = now_ns(), .kind = "process", .pid = process.id.pid};
   left.name = os::command_line(process.id.pid);
   left.ports = os::listening_on(process.id.pid);
+  left.gpus = os::gpus_among(os::descriptor_targets(process.id.pid));
   if (const auto known = relatives_.find(process.id); known != relatives_.end()) {
     left.rank = known->second.rank;
     left.parent = known->second.parent;

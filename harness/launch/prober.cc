@@ -5,7 +5,6 @@
 #include <thread>
 
 #include "harness/base/clock.h"
-#include "harness/history/own_futex.h"
 #include "harness/os/awaited.h"
 #include "harness/os/proc.h"
 #include "harness/os/stack_modules.h"
@@ -228,7 +227,7 @@ void Prober::add_children(StateSample& sample, const std::vector<os::ProcessStat
     child.pid = process.id.pid;
     child.name = process.name;
     child.state = process.state;
-    child.wchan = os::wait_channel(process.id.pid);
+    child.wchan = os::wait_channel(process.id.pid, process.id.pid);
   }
   if (!sample.children.empty())
     sample.waits_for_child = os::waits_for_child(sample.pid);
@@ -262,14 +261,16 @@ void Prober::read_states(const std::vector<Watched>& processes) {
     const std::optional<history::Head> before = options_.follower->head(watched.id.pid);
     StateSample sample{.at_ns = now_ns(), .rank = watched.rank, .pid = watched.id.pid};
     for (os::ThreadStat& thread : os::read_threads(watched.id.pid)) {
+      const auto own_wait = os::waits_for_own_threads(watched.id.pid, thread.tid);
       sample.threads.push_back({.tid = thread.tid,
                                 .state = thread.state,
                                 .wchan = std::move(thread.wchan),
                                 .context_switches = thread.context_switches,
-                                .cpu_ns = thread.cpu_ns});
+                                .cpu_ns = thread.cpu_ns,
+                                .for_own_threads = own_wait.has_value(),
+                                .for_ever = own_wait && own_wait->for_ever});
     }
-    if (!sample.threads.empty() && os::waits_for_own_threads(watched.id.pid))
-      sample.threads.front().wchan += history::kOwnFutex;
+    sample.caught_signals = os::caught_signals(watched.id.pid);
     add_children(sample, all);
     add_holders(sample, processes);
     if (before != options_.follower->head(watched.id.pid))

@@ -67,7 +67,7 @@ class RunJob::Impl {
   void look_at_who_aborts();
   [[nodiscard]] std::string history_directory() const;
   [[nodiscard]] std::optional<ErrorTail> error_tail_of(const Tracked& process) const;
-  void tell_last_words(const Tracked& process);
+  void tell_last_words(Tracked& process);
   std::vector<os::ProcessStat> look_at_family();
   bool look_for_ranks();
   [[nodiscard]] bool is_in_a_group() const;
@@ -244,11 +244,15 @@ std::optional<ErrorTail> RunJob::Impl::error_tail_of(const Tracked& process) con
   return kept_error_tail(history_directory(), process.process.pid());
 }
 
-void RunJob::Impl::tell_last_words(const Tracked& process) {
+void RunJob::Impl::tell_last_words(Tracked& process) {
   const std::optional<ErrorTail> said = error_tail_of(process);
-  std::optional<LastWords> words = said ? last_words(said->text) : std::nullopt;
-  if (!words)
+  if (!said)
     return;
+  std::optional<LastWords> words = last_words(said->text);
+  if (!words) {
+    process.last_line = last_line(said->text);
+    return;
+  }
   Raised raised{.at_ns = said->at_ns,
                 .rank = process.rank,
                 .pid = process.process.pid(),

@@ -31,14 +31,14 @@ constexpr std::size_t kPolledMax = 16;
 
 struct SystemCall {
   long number{-1};
-  std::array<std::uint64_t, 3> arguments{};
+  std::array<std::uint64_t, 4> arguments{};
   [[nodiscard]] std::int32_t number_at(std::size_t i) const {
     return static_cast<std::int32_t>(arguments[i]);
   }
 };
 
-std::optional<SystemCall> system_call_of(std::int32_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/syscall", pid));
+std::optional<SystemCall> system_call_of(std::int32_t pid, std::int32_t tid) {
+  std::ifstream file(fmt::format("/proc/{}/task/{}/syscall", pid, tid));
   SystemCall call;
   if (!(file >> call.number))
     return std::nullopt;
@@ -85,8 +85,8 @@ std::vector<Awaited> awaited_by(std::int32_t pid, const SystemCall& call) {
     case SYS_ppoll:
       return polled_by(pid, call);
     case SYS_restart_syscall:  // So poll(2) goes on after a stop; its arguments are still there.
-      return wait_channel(pid).find("poll") == std::string::npos ? std::vector<Awaited>()
-                                                                 : polled_by(pid, call);
+      return wait_channel(pid, pid).find("poll") == std::string::npos ? std::vector<Awaited>()
+                                                                      : polled_by(pid, call);
     default:
       return {};
   }
@@ -161,7 +161,7 @@ std::vector<std::int32_t> holders_of_other_end(std::int32_t pid, const Awaited& 
 }  // namespace
 
 std::optional<std::int32_t> waits_for_child(std::int32_t pid) {
-  const std::optional<SystemCall> call = system_call_of(pid);
+  const std::optional<SystemCall> call = system_call_of(pid, pid);
   if (call && call->number == SYS_wait4)
     return std::max(call->number_at(0), -1);  // 0 and less than -1: any of a group.
   if (call && call->number == SYS_waitid)
@@ -169,17 +169,20 @@ std::optional<std::int32_t> waits_for_child(std::int32_t pid) {
   return std::nullopt;
 }
 
-bool waits_for_own_threads(std::int32_t pid) {
-  const std::optional<SystemCall> call = system_call_of(pid);
-  const bool in_futex =
-      call && (call->number == SYS_futex || (call->number == SYS_restart_syscall &&
-                                             wait_channel(pid).find("futex") != std::string::npos));
-  return in_futex && (call->number_at(1) & FUTEX_PRIVATE_FLAG) != 0;
+std::optional<OwnWait> waits_for_own_threads(std::int32_t pid, std::int32_t tid) {
+  constexpr std::size_t kOperation = 1, kTimeout = 3;
+  const std::optional<SystemCall> call = system_call_of(pid, tid);
+  const bool in_futex = call && (call->number == SYS_futex ||
+                                 (call->number == SYS_restart_syscall &&
+                                  wait_channel(pid, tid).find("futex") != std::string::npos));
+  if (!in_futex || (call->number_at(kOperation) & FUTEX_PRIVATE_FLAG) == 0)
+    return std::nullopt;
+  return OwnWait{.for_ever = call->arguments[kTimeout] == 0};
 }
 
 std::vector<std::int32_t> holders_of_what_it_waits_for(std::int32_t pid,
                                                        const std::vector<std::int32_t>& others) {
-  const std::optional<SystemCall> call = system_call_of(pid);
+  const std::optional<SystemCall> call = system_call_of(pid, pid);
   if (!call)
     return {};
   std::vector<std::int32_t> holders;

@@ -144,6 +144,18 @@ std::vector<std::string> descriptor_targets(std::int32_t pid) {
   return targets;
 }
 
+std::vector<std::string> gpus_among(const std::vector<std::string>& targets) {
+  constexpr std::string_view kNvidia = "/dev/nvidia";  // Then a number; nvidiactl is for all.
+  std::set<std::string> gpus;
+  for (const std::string& target : targets) {
+    if (target == "/dev/kfd" ||
+        (target.rfind(kNvidia, 0) == 0 && target.size() > kNvidia.size() &&
+         target.find_first_not_of("0123456789", kNvidia.size()) == std::string::npos))
+      gpus.insert(target);
+  }
+  return {gpus.begin(), gpus.end()};
+}
+
 std::optional<std::uint64_t> count_descriptors(std::int32_t pid) {
   struct stat status {};
   if (::stat(fmt::format("/proc/{}/fd", pid).c_str(), &status) != 0)

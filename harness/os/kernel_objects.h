@@ -41,6 +41,10 @@ std::vector<NamedObject> held(std::int32_t pid, const std::vector<NamedObject>& 
 /// What each descriptor of a process leads to: "socket:[123]", paths.
 std::vector<std::string> descriptor_targets(std::int32_t pid);
 
+/// Those of the targets that are GPUs, each once: "/dev/nvidia0". Whoever computes on one has it
+/// open for as long as it has memory of it.
+std::vector<std::string> gpus_among(const std::vector<std::string>& targets);
+
 /// What a process has open: how many, its soft limit, and of which kinds, most frequent first:
 /// "socket", "pipe", "file in /dev/shm". None when it is gone or not permitted.
 struct OpenDescriptors {

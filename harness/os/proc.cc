@@ -71,12 +71,13 @@ std::vector<std::int32_t> numbered_entries(const std::string& directory) {
   return numbers;
 }
 
-std::uint64_t voluntary_switches(std::string_view status) {
-  constexpr std::string_view kKey = "\nvoluntary_ctxt_switches:";
-  const std::size_t at = status.find(kKey);
-  const std::size_t digit =
-      at == std::string_view::npos ? at : status.find_first_not_of(" \t", at + kKey.size());
-  return digit == std::string_view::npos ? 0 : to_number<std::uint64_t>(status.substr(digit));
+// Of a line "KEY:\t 12" of /proc/PID/status; empty where there is none.
+std::string_view value_in(std::string_view status, std::string_view key) {
+  const std::size_t at = status.find(fmt::format("\n{}:", key));
+  const std::size_t begin =
+      at == std::string_view::npos ? at : status.find_first_not_of(" \t", at + key.size() + 2);
+  return begin == std::string_view::npos ? std::string_view()
+                                         : status.substr(begin, status.find('\n', begin) - begin);
 }
 
 std::string wait_channel_in(const std::string& directory) {
@@ -163,15 +164,24 @@ std::vector<ThreadStat> read_threads(std::int32_t pid) {
       continue;
     ThreadStat thread{.tid = tid, .state = fields[0].front()};
     thread.wchan = wait_channel_in(base);
-    thread.context_switches = voluntary_switches(read_proc_file(base + "status"));
+    thread.context_switches = to_number<std::uint64_t>(
+        value_in(read_proc_file(base + "status"), "voluntary_ctxt_switches"));
     thread.cpu_ns = to_number<std::uint64_t>(read_proc_file(base + "schedstat"));
     threads.push_back(std::move(thread));
   }
   return threads;
 }
 
-std::string wait_channel(std::int32_t pid) {
-  return wait_channel_in(fmt::format("/proc/{}/", pid));
+std::string wait_channel(std::int32_t pid, std::int32_t tid) {
+  return wait_channel_in(fmt::format("/proc/{}/task/{}/", pid, tid));
+}
+
+std::optional<std::uint64_t> caught_signals(std::int32_t pid) {
+  const std::string status = read_proc_file(fmt::format("/proc/{}/status", pid));
+  const std::string_view mask = value_in(status, "SigCgt");
+  std::uint64_t signals = 0;
+  const auto read = std::from_chars(mask.data(), mask.data() + mask.size(), signals, 16);
+  return !mask.empty() && read.ec == std::errc() ? std::optional(signals) : std::nullopt;
 }
 
 std::size_t count_threads(std::int32_t pid) {

@@ -58,8 +58,10 @@ std::optional<std::int32_t> zombie_status(const ProcessId& id);
 
 /// All threads, by ascending tid; empty when the process is gone.
 std::vector<ThreadStat> read_threads(std::int32_t pid);
-/// Of the main thread: where it sleeps in the kernel; empty where hidden or running.
-std::string wait_channel(std::int32_t pid);
+/// Where a thread sleeps in the kernel; empty where hidden or running.
+std::string wait_channel(std::int32_t pid, std::int32_t tid);
+/// The signals that a process has handlers for, signal 1 in the lowest bit; none when it is gone.
+std::optional<std::uint64_t> caught_signals(std::int32_t pid);
 std::size_t count_threads(std::int32_t pid);
 
 /// Whether its environment at exec had exactly `entry` ("NAME=value"). False also when it cannot be

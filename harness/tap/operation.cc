@@ -161,7 +161,8 @@ struct Operation::Counts {
   std::uint64_t numel{};
   std::uint64_t hash{};
   DType dtype{};
-  bool elsewhere{};  // Not all of it is in memory of the CPU.
+  bool elsewhere{};      // Not all of it is in memory of the CPU.
+  std::int32_t gpu{-1};  // Of its first tensor on one.
 };
 
 // A tensor, a list of tensors, or a list of lists.
@@ -173,7 +174,11 @@ void Operation::add(const c10::IValue& value, Counts& counts) {
     const auto numel = static_cast<std::uint64_t>(tensor.numel());
     const DType dtype = dtype_of(tensor.scalar_type());
     counts.numel += numel;
-    counts.elsewhere |= !tensor.is_cpu();
+    if (!tensor.is_cpu()) {
+      counts.elsewhere = true;
+      if (counts.gpu < 0 && tensor.is_cuda())
+        counts.gpu = static_cast<std::int32_t>(tensor.get_device());
+    }
     counts.hash = history::mix(counts.hash, numel + 1);
     counts.dtype = counts.dtype == DType::kNone || counts.dtype == dtype ? dtype : DType::kMixed;
   } else if (value.isList()) {
@@ -196,6 +201,7 @@ history::Issue Operation::read(const c10::IValue* arguments) const {
   issue.counts_hash = history::mix(history::mix(in.hash, 1), out.hash);
   // On other devices a future is done when the work has been queued.
   issue.completion_unseen = in.elsewhere || out.elsewhere;
+  issue.gpu = in.gpu >= 0 ? in.gpu : out.gpu;
   for (const int at : splits_) {
     for (const std::int64_t split : arguments[at].toIntVector())
       issue.counts_hash = history::mix(issue.counts_hash, static_cast<std::uint64_t>(split));

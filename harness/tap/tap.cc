@@ -9,6 +9,7 @@
 #include <typeinfo>
 #include <vector>
 
+#include "harness/tap/device.h"
 #include "harness/tap/groups.h"
 #include "harness/tap/operation.h"
 #include "harness/tap/python_sites.h"
@@ -28,6 +29,7 @@ struct Tap {
   bool sites{};
   bool python{};  // Its frames can be read, and say more than return addresses.
   PythonSites python_sites{};
+  std::atomic<bool> device_told{};
   std::vector<c10::RegistrationHandleRAII> registrations{};
 };
 
@@ -75,6 +77,13 @@ __attribute__((noinline)) std::uint32_t call_site(std::uint32_t skip) {
   const std::uint32_t count =
       return_addresses(addresses.data(), history::kFramesMax, /*skip=*/skip + 1);
   return the_tap->writer->site(addresses.data(), count);
+}
+
+/// Which GPU the process works on, at its first tensor on one.
+void tell_device(std::int32_t index) {
+  CudaDevice device;
+  if (!the_tap->device_told.exchange(true) && ask_driver(index, device))
+    the_tap->writer->set_device(index, device.visible, device.uuid);
 }
 
 /// The kernel of one operator.
@@ -147,6 +156,8 @@ void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   issue.site = call_site(/*skip=*/1);
   Passed passed{known, group, {}, !operation_.returns_work()};
   passed.ticket = the_tap->writer->issue({known->handle.load(std::memory_order_relaxed)}, issue);
+  if (issue.gpu >= 0 && !the_tap->device_told.load(std::memory_order_relaxed))
+    tell_device(issue.gpu);
   op.redispatchBoxed(below, stack);
   passed.failed = false;
   if (operation_.composed())
@@ -226,7 +237,7 @@ bool start(const Options& options) {
   history::Writer* const writer = history::Writer::open(writing);
   if (writer == nullptr)
     return false;
-  the_tap = new Tap{writer, new Groups(*writer), options.sites, python, python_sites, {}};
+  the_tap = new Tap{writer, new Groups(*writer), options.sites, python, python_sites, {}, {}};
   the_tap->groups->set_world(options.world_size);
   register_kernels(*the_tap);
   return true;

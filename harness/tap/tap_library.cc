@@ -9,6 +9,7 @@
 #include <exception>
 #include <memory>
 
+#include "harness/tap/device.cc"
 #include "harness/tap/groups.cc"
 #include "harness/tap/operation.cc"
 #include "harness/tap/python_sites.cc"

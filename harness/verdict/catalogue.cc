@@ -87,12 +87,14 @@ constexpr std::array kEndsAndMatching{
                    "first one ends, or never.",
                    "for p in procs: p.join() without looking at the others",
                    "the launcher's wait; wait for any child, and end the rest when one fails"},
-    CatalogueEntry{"LS110", "environment-too-late", "an environment variable was set too late",
-                   "A variable that is read once at start (CUDA_VISIBLE_DEVICES, thread counts, "
-                   "NCCL_*) was changed after the "
-                   "library that reads it had been initialised. The change has no effect.",
-                   "os.environ[...] = ... after import torch or after the first CUDA call",
-                   "the value at start and at the time of initialisation, both in the evidence"},
+    CatalogueEntry{"LS110", "devices", "a GPU was chosen too late, or not at all",
+                   "CUDA_VISIBLE_DEVICES was changed after CUDA had been initialised, which reads "
+                   "it once: the change has no effect. Or all ranks of a host work on its first "
+                   "GPU, although there is one for each: it fills up, and the others idle.",
+                   "os.environ[...] = ... after the first CUDA call, torch.cuda.is_available() "
+                   "for example\nno torch.cuda.set_device(LOCAL_RANK)",
+                   "the value at start and at the time of initialisation, both in the evidence\n"
+                   "nvidia-smi: which process has memory on which GPU"},
     CatalogueEntry{
         "LS111", "descriptors", "open descriptors grow towards the limit",
         "A process has nine tenths of the descriptors open that it may have, and most of "

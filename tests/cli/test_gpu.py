@@ -1,12 +1,37 @@
-"""The suite over NCCL, one CUDA device a rank: needs two devices, else it is skipped by name."""
+"""The suite over NCCL, one CUDA device a rank, and programs that use GPUs: what needs them is skipped by name."""
 
 import glob
 import json
+import os
 import unittest
 
 from program import ProgramTest
 
 DEVICES = len(glob.glob("/dev/nvidia[0-9]*"))
+
+KEEPS_MEMORY = """
+import os, subprocess, sys
+import torch.distributed as dist
+holder = "import torch, time; torch.ones(1, device='cuda'); print('has it', flush=True); time.sleep(600)"
+dist.init_process_group("gloo")
+if dist.get_rank() == 1:
+    left = subprocess.Popen([sys.executable, "-c", holder], stdout=subprocess.PIPE, start_new_session=True)
+    left.stdout.readline()
+dist.barrier()
+dist.destroy_process_group()
+os._exit(0)
+"""
+
+ON_ONE_DEVICE = """
+import os, sys
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+if sys.argv[1] == "each its own":
+    torch.cuda.set_device(dist.get_rank())
+dist.all_reduce(torch.ones(4, device="cuda"))
+dist.destroy_process_group()
+"""
 
 
 class Gpu(ProgramTest):
@@ -16,6 +41,24 @@ class Gpu(ProgramTest):
         self.assertEqual((done.status, done.err), (0, ""), done)
         report = json.loads((self.directory / "run" / "report.json").read_text())
         self.assertEqual({case["device"] for case in report["cases"]}, {"cuda"})
+
+    def findings_of(self, program: str, *arguments: str) -> list:
+        (self.directory / "program.py").write_text(program)
+        self.lockstep("run", "-n", "2", "--run-dir", "run", "--", os.environ["LOCKSTEP_PYTHON"], "program.py",
+                      *arguments)
+        return json.loads((self.directory / "run" / "report.json").read_text())["findings"]
+
+    @unittest.skipIf(DEVICES < 1, f"needs 1 GPU, have {DEVICES}")
+    def test_memory_of_a_gpu_that_a_process_keeps_is_told(self) -> None:
+        found = self.findings_of(KEEPS_MEMORY)
+        self.assertEqual([(finding["code"], finding["also"]) for finding in found], [("LS104", ["LS106"])], found)
+        self.assertIn("/dev/nvidia", found[0]["evidence"][0])
+
+    @unittest.skipIf(DEVICES < 2, f"needs 2 GPUs, have {DEVICES}")
+    def test_ranks_that_never_chose_a_gpu_are_told(self) -> None:
+        found = self.findings_of(ON_ONE_DEVICE, "no choice")
+        self.assertEqual([finding["code"] for finding in found], ["LS110"], found)
+        self.assertEqual(self.findings_of(ON_ONE_DEVICE, "each its own"), [])
 
     @unittest.skipIf(DEVICES > 0, "needs a machine without a GPU")
     def test_without_a_device_the_case_is_skipped_by_name(self) -> None:

@@ -4,6 +4,7 @@
 #include "harness/tap/tap.h"
 
 #include <ATen/ATen.h>
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -290,6 +291,39 @@ TEST(Tap, AFailedCollectiveIsSeenToFail) {
   EXPECT_FALSE(seen[0].collectives[0].failed);
   EXPECT_TRUE(seen[0].collectives[1].completed_ns);
   EXPECT_TRUE(seen[0].collectives[1].failed);
+}
+
+TEST(Tap, TheGpuOfItsFirstTensorIsTold) {
+  const auto device_of = [](bool initialised) {
+    const std::vector<Process> seen =
+        seen_on_rank_0(1, [initialised](RankContext& context) -> std::string {
+          begin_tap(context);
+          void* const driver = ::dlopen(LOCKSTEP_CUDA_STAND_IN, RTLD_NOW);
+          require(driver != nullptr, "the stand-in for CUDA");
+          if (initialised)
+            reinterpret_cast<int (*)(unsigned)>(::dlsym(driver, "cuInit"))(0);
+          float memory[2] = {};
+          const at::Device second(at::kCUDA, 1);
+          for (const at::Device device : {at::Device(at::kCPU), second, at::Device(at::kCUDA, 0)}) {
+            Tensors one{at::for_blob(memory, {2})
+                            .options(at::TensorOptions(at::kFloat).device(device))
+                            .target_device(device)
+                            .make_tensor()};
+            try {
+              context.group->allreduce(one)->wait();
+            } catch (const std::exception&) {  // Nothing can add them up here.
+            }
+          }
+          return "";
+        });
+    return seen.at(0).device;
+  };
+  const std::optional<Device> device = device_of(true);
+  ASSERT_TRUE(device);
+  EXPECT_EQ(device->index, 1);
+  EXPECT_EQ(device->visible, 2);
+  EXPECT_EQ(device->uuid, "a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1");
+  EXPECT_FALSE(device_of(false)) << "the driver does not say";
 }
 
 TEST(Tap, ACallWhoseArgumentsAreRefusedHidesNothing) {

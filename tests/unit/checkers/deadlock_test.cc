@@ -190,6 +190,43 @@ TEST(Deadlock, ABlockingSendOfPythonWaitsAsLongAsItsGroup) {
   EXPECT_TRUE(checkers::Deadlock().check(sending("isend")).findings.empty());
 }
 
+/// The first ranks make a group in Python, asleep in the store; the others are in an all-reduce.
+lockstep::Run making_a_group(int makers) {
+  std::vector<Row> rows;
+  for (int rank = 0; rank < 3; ++rank)
+    rows.push_back(rank < makers ? Row{all_reduce("dp", 8)}
+                                 : Row{all_reduce("dp", 8), all_reduce("dp", 8).pending()});
+  lockstep::Run run = make_run(rows);
+  hang(run);
+  for (int rank = 0; rank < makers; ++rank) {
+    run.stacks.push_back(stack_of(run, Rank{rank}, {"poll", "c10d::TCPStore::wait"}));
+    std::vector<Frame>& frames = run.stacks.back().frames;
+    frames.push_back(
+        {"/py/site-packages/torch/distributed/distributed_c10d.py", 7, "", 9, "new_group", {}});
+    frames.push_back({"/app/t.py", 3, "t.py", 12, "main", {}});
+  }
+  return run;
+}
+
+TEST(Deadlock, WhoMakesAGroupAloneWaitsForThoseThatWaitForIt) {
+  const Finding finding = proven(making_a_group(1));
+  EXPECT_EQ(finding.code, "LS301");
+  EXPECT_TRUE(finding.culprits.empty()) << "the one that makes it, or one that does not";
+  EXPECT_EQ(finding.sites.front().line, 12);
+  EXPECT_NE(finding.evidence.front().find("in new_group at t.py:12"), std::string::npos);
+}
+
+TEST(Deadlock, AGroupThatSomebodyMayStillMakeIsNoProof) {
+  for (const int makers : {2, 3})
+    EXPECT_TRUE(Deadlock().check(making_a_group(makers)).findings.empty()) << "they meet";
+  lockstep::Run run = making_a_group(1);
+  for (StateSample& sample : run.states) {
+    if (sample.rank == Rank{2})
+      sample.threads.front().context_switches = sample.at_ns;
+  }
+  EXPECT_TRUE(Deadlock().check(run).findings.empty()) << "rank 2 moves";
+}
+
 TEST(Deadlock, AReceiveThatNobodySendsTo) {
   lockstep::Run run = make_run({{recv("dp", 1, 8)}, {}});
   in_conversation(run, {Rank{1}});

@@ -107,6 +107,47 @@ TEST(Joining, WhoLeftBeforeItJoinedIsNamedOnceTheUserLosesPatience) {
   EXPECT_EQ(verdict.findings[0].evidence.front(), "rank 1 exited with status 0 before");
 }
 
+/// Rank 1 raised before it had a group, and rank 0 has waited in init_process_group for 3 s since.
+lockstep::Run failed_before_joining() {
+  lockstep::Run run = joining("hrtimer_nanosleep");
+  run.live = true;
+  run.acted.clear();
+  std::erase_if(run.ends, [](const ProcessEnd& end) { return end.rank == Rank{0}; });
+  ends_with_status(run, Rank{1}, 1, kStart);
+  run.ends.back().signal.reset();
+  run.ends.back().our_signal.reset();
+  run.stacks.push_back(run.stacks.back());
+  run.stacks.back().at_ns += 3'000 * kMs;
+  return run;
+}
+
+TEST(Joining, WhoFailedBeforeItJoinedKeepsTheOthersForEver) {
+  EXPECT_EQ(checkers::cannot_all_join(failed_before_joining()),
+            "rank 1 failed before init_process_group; rank 0 waits in it for it");
+}
+
+TEST(Joining, WhereSomebodyMayStillComeNothingIsCertain) {
+  const auto silent = [](void (*change)(lockstep::Run & run)) {
+    lockstep::Run run = failed_before_joining();
+    change(run);
+    return !checkers::cannot_all_join(run).has_value();
+  };
+  EXPECT_TRUE(silent([](auto& run) { run.ends.clear(); })) << "it lives";
+  EXPECT_TRUE(silent([](auto& run) { run.ends.back().exit_status = 0; })) << "it may not be needed";
+  EXPECT_TRUE(silent([](auto& run) { run.ends.back().our_signal = 15; })) << "our own doing";
+  EXPECT_TRUE(silent([](auto& run) { run.stacks.pop_back(); })) << "not for long";
+  EXPECT_TRUE(silent([](auto& run) { run.stacks.front().frames.clear(); })) << "it has just come";
+  EXPECT_TRUE(silent([](auto& run) { run.stacks.back().frames.clear(); })) << "it has gone on";
+  EXPECT_TRUE(silent([](auto& run) { run.starts.push_back({.role = Role::kOther, .pid = 7}); }))
+      << "a launcher may start it again";
+  EXPECT_TRUE(silent([](auto& run) {
+    run.starts.push_back({.role = Role::kRank, .rank = Rank{2}, .pid = 1002});
+  })) << "rank 2 is on its way, and may be late because of its data";
+  EXPECT_TRUE(silent([](auto& run) {
+    run.processes = make_run({{all_reduce("dp", 8)}, {}}).processes;
+  })) << "there is a group";
+}
+
 TEST(Joining, AnEarlierJobHadItsGroupAndTheNextHasNone) {
   lockstep::Run run = joining("hrtimer_nanosleep");
   run.processes = make_run({{all_reduce("dp", 8)}, {all_reduce("dp", 8)}}).processes;

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "checkers/descriptors.h"
+#include "checkers/devices.h"
 #include "checkers/judge.h"
-#include "checkers/late_devices.h"
 #include "tests/support/typed_run.h"
 
 namespace lockstep::testing {
@@ -55,6 +55,18 @@ TEST(Leftovers, AProcessIsToldWithItsPidItsRankAndItsPort) {
   EXPECT_EQ(finding.evidence.front(),
             "pid 4712: python -m http.server, of rank 1, started by pid 1001 (python), listens on "
             "127.0.0.1:8000");
+}
+
+TEST(Leftovers, MemoryOfAGpuThatAProcessKeepsIsTold) {
+  lockstep::Run run = with_process(Rank{1});
+  run.leftovers[0].ports.clear();
+  EXPECT_TRUE(checked(run).findings.at(0).also.empty());
+  run.leftovers[0].gpus = {"/dev/nvidia0", "/dev/nvidia1"};
+  const Finding finding = checked(run).findings.at(0);
+  EXPECT_EQ(finding.also, std::vector<std::string>{"LS106"});
+  EXPECT_EQ(finding.evidence.front(),
+            "pid 4712: python -m http.server, of rank 1, started by pid 1001 (python), keeps what "
+            "it has of the memory of /dev/nvidia0, /dev/nvidia1");
 }
 
 TEST(Leftovers, WithoutARankNobodyIsNamed) {
@@ -214,8 +226,8 @@ lockstep::Run with_late_devices(std::int32_t pid) {
   return run;
 }
 
-TEST(LateDevices, ARankThatChoosesThemTooLateIsTold) {
-  const Verdict verdict = checkers::LateDeviceChoice().check(with_late_devices(1001));
+TEST(Devices, ARankThatChoosesThemTooLateIsTold) {
+  const Verdict verdict = checkers::Devices().check(with_late_devices(1001));
   ASSERT_EQ(verdict.findings.size(), 1U);
   EXPECT_EQ(verdict.outcome, Outcome::kPass) << "a warning";
   const Finding& finding = verdict.findings[0];
@@ -227,9 +239,41 @@ TEST(LateDevices, ARankThatChoosesThemTooLateIsTold) {
             "initialised: it keeps \"0,1\"");
 }
 
-TEST(LateDevices, ALauncherChoosesForItsChildren) {
-  EXPECT_TRUE(checkers::LateDeviceChoice().check(with_late_devices(999)).findings.empty());
-  EXPECT_EQ(checkers::LateDeviceChoice().check(lockstep::Run{}).outcome, Outcome::kSkipped);
+TEST(Devices, ALauncherChoosesForItsChildren) {
+  EXPECT_TRUE(checkers::Devices().check(with_late_devices(999)).findings.empty());
+  EXPECT_EQ(checkers::Devices().check(lockstep::Run{}).outcome, Outcome::kSkipped);
+}
+
+lockstep::Run on_gpus(std::vector<Device> devices) {
+  lockstep::Run run = healthy();
+  for (std::size_t i = 0; i < devices.size(); ++i)
+    run.processes[i].device = devices[i];
+  return run;
+}
+
+TEST(Devices, ThatAllRanksAreOnTheFirstOfTwoIsTold) {
+  const Verdict verdict = checkers::Devices().check(on_gpus({{0, 2, "aa"}, {0, 2, "aa"}}));
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.outcome, Outcome::kPass) << "a warning";
+  const Finding& finding = verdict.findings[0];
+  EXPECT_EQ(finding.code, "LS110");
+  EXPECT_EQ(finding.headline, "ranks 0,1 work on one GPU, and each of them sees 2");
+  EXPECT_TRUE(finding.culprits.empty());
+  EXPECT_EQ(finding.evidence.at(1), "rank 1: pid 1001 on cuda:0 of 2, GPU aa");
+}
+
+TEST(Devices, ThatTheyShareWhatThereIsIsNot) {
+  const auto silent = [](std::vector<Device> devices) {
+    return checkers::Devices().check(on_gpus(std::move(devices))).findings.empty();
+  };
+  EXPECT_TRUE(silent({{0, 2, "aa"}, {1, 2, "bb"}}));
+  EXPECT_TRUE(silent({{0, 1, "aa"}, {0, 1, "bb"}})) << "each sees its own only";
+  EXPECT_TRUE(silent({{0, 1, "aa"}, {0, 1, "aa"}})) << "there is one";
+  EXPECT_TRUE(silent({{1, 2, "bb"}, {1, 2, "bb"}})) << "somebody chose it";
+  EXPECT_TRUE(silent({{0, 2, "aa"}})) << "of the other nothing is known";
+  lockstep::Run two_hosts = on_gpus({{0, 2, "aa"}, {0, 2, "aa"}});
+  two_hosts.processes[1].boot_id = "another";
+  EXPECT_TRUE(checkers::Devices().check(two_hosts).findings.empty());
 }
 
 }  // namespace

@@ -89,7 +89,11 @@ TEST(ProcessEnd, ALostConnectionAloneNamesNobody) {
 TEST(ProcessEnd, AStatusIsAnEnd) {
   lockstep::Run run = healthy();
   ends_with_status(run, Rank{1}, 3, kStart + 30 * kMs);
-  EXPECT_EQ(check(run).findings.at(0).headline, "rank 1 exited with status 3");
+  for (ProcessEnd& end : run.ends)
+    end.last_line = "no such configuration: small.yaml";
+  const Finding finding = check(run).findings.at(0);
+  EXPECT_EQ(finding.headline, "rank 1 exited with status 3");
+  EXPECT_EQ(finding.evidence.at(0), "it printed last: no such configuration: small.yaml");
 }
 
 TEST(ProcessEnd, OurOwnSignalsNeverCount) {

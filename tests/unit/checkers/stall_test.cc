@@ -90,7 +90,8 @@ lockstep::Run late(const RankSet& ranks,
 }
 
 void waits_for_own_threads(StateSample& /*sample*/, ThreadState& thread) {
-  thread.wchan = "futex_do_wait (private)";
+  thread.wchan = "futex_do_wait";
+  thread.for_own_threads = true;
 }
 
 TEST(Stall, OneOfThreeIsNamedOnlyWhereItIsBusyWithItsOwn) {

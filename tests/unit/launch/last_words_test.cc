@@ -25,6 +25,15 @@ TEST(LastWords, PythonTraceback) {
   EXPECT_EQ(words->raised_at.frames[1].file, "/data/train.py");
 }
 
+TEST(LastWords, OfOneThatRaisedNothingTheLastLine) {
+  EXPECT_EQ(last_line("loading\nno such configuration: small.yaml\n\n"),
+            "no such configuration: small.yaml");
+  EXPECT_EQ(last_line("10%\r20%\r"), "20%");
+  EXPECT_EQ(last_line("[rank1]: out of data"), "out of data");
+  EXPECT_EQ(last_line(" \n"), "");
+  EXPECT_EQ(last_line(std::string(500, 'x')).size(), 200U);
+}
+
 TEST(LastWords, OfSeveralTheLast) {
   const auto words = last_words(
       "Traceback (most recent call last):\n"

@@ -4,15 +4,19 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <semaphore.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <cstdio>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <thread>
 
@@ -52,6 +56,44 @@ bool comes_true(const std::function<bool()>& condition) {
 }
 
 using Pids = std::vector<std::int32_t>;
+
+TEST(Awaited, AWaitThatOnlyThreadsOfTheProcessCanEnd) {
+  const auto wait = [](bool for_ever) {
+    std::mutex mutex;
+    std::condition_variable condition;
+    std::unique_lock lock(mutex);
+    const auto never = [] { return false; };
+    if (for_ever)
+      condition.wait(lock, never);
+    else
+      condition.wait_for(lock, std::chrono::hours(1), never);
+  };
+  for (const bool for_ever : {false, true}) {
+    const Child child([&] { wait(for_ever); });
+    EXPECT_TRUE(comes_true([&] {
+      const std::optional<OwnWait> own = waits_for_own_threads(child.pid, child.pid);
+      return own && own->for_ever == for_ever;
+    })) << for_ever;
+  }
+  const Child with_others([] {
+    void* const memory =
+        ::mmap(nullptr, sizeof(sem_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ::sem_init(static_cast<sem_t*>(memory), /*pshared=*/1, 0);
+    ::sem_wait(static_cast<sem_t*>(memory));
+  });
+  EXPECT_TRUE(comes_true([&] {
+    return wait_channel(with_others.pid, with_others.pid).find("futex") != std::string::npos;
+  }));
+  EXPECT_FALSE(waits_for_own_threads(with_others.pid, with_others.pid));
+}
+
+TEST(Awaited, SignalsThatAProcessHasHandlersFor) {
+  const Child child([] { ::signal(SIGUSR1, [](int) {}); });
+  EXPECT_TRUE(
+      comes_true([&] { return caught_signals(child.pid).value_or(0) >> (SIGUSR1 - 1) & 1; }));
+  EXPECT_FALSE(caught_signals(child.pid).value_or(0) >> (SIGUSR2 - 1) & 1);
+  EXPECT_FALSE(caught_signals(0));
+}
 
 TEST(Awaited, TheChildThatAProcessWaitsFor) {
   const Child parent([] {

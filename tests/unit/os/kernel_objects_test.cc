@@ -131,6 +131,13 @@ TEST(KernelObjects, DescriptorsAreCountedByKind) {
   EXPECT_FALSE(count_descriptors(0x3fffffff));
 }
 
+TEST(KernelObjects, WhoHasADeviceOpenComputesOnIt) {
+  EXPECT_EQ(gpus_among({"/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0",
+                        "/dev/nvidia1", "/dev/nvidia", "/tmp/dev/nvidia2", "socket:[7]"}),
+            (std::vector<std::string>{"/dev/nvidia0", "/dev/nvidia1"}));
+  EXPECT_EQ(gpus_among({"/dev/kfd", "/dev/dri/renderD128"}), std::vector<std::string>{"/dev/kfd"});
+}
+
 TEST(KernelObjects, ACommandLineIsItsArguments) {
   EXPECT_NE(command_line(::getpid()).find("os_unit_tests"), std::string::npos);
   EXPECT_EQ(command_line(0x3fffffff), "");
