@@ -52,7 +52,8 @@ std::optional<Finding> never_chosen(const Run& run) {
     if (process != nullptr && !process->groups.empty())
       by_host[process->boot_id].push_back(process);
   }
-  for (const auto& [host, processes] : by_host) {
+  for (const auto& host_and_processes : by_host) {
+    const std::vector<const Process*>& processes = host_and_processes.second;
     const std::optional<Device>& first = processes.front()->device;
     const bool on_one =
         std::all_of(processes.begin(), processes.end(), [&](const Process* process) {

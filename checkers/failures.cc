@@ -157,6 +157,10 @@ std::optional<SiteRef> aborted_at(const Run& run, const ProcessEnd& end) {
   return std::nullopt;
 }
 
+std::string printed_last(const ProcessEnd& end) {
+  return end.last_line.empty() ? "" : fmt::format("it printed last: {}", end.last_line);
+}
+
 /// What a call says of what it was given, whatever the other ranks do.
 bool speaks_of_its_arguments(std::string_view type) {
   return type == "ValueError" || type == "TypeError" || type == "IndexError" || type == "KeyError";
@@ -316,9 +320,8 @@ std::vector<Failure> failures_of(const Run& run, const std::vector<GroupView>& g
                     (!hit && had_failed_collective(run, *end.rank)) || wrote_to_nobody(run, end) ||
                         may_be_the_launchers(run, end),
                     signalled && *end.signal == SIGABRT,
-                    aborted};
-    if (!end.last_line.empty())
-      failure.found_out = fmt::format("it printed last: {}", end.last_line);
+                    aborted,
+                    printed_last(end)};
     add(std::move(failure));
   }
   // Whoever failed for a reason of its own comes before whoever may only have noticed; then by

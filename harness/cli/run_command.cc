@@ -205,7 +205,7 @@ class Session {
           break;
         case Kind::kEnded:
           follower.poll();
-          if (a_rank_failed(follower) && !hang_told_)
+          if (command_.ranks > 0 && a_rank_failed(follower) && !hang_told_)
             next_look_at_joining_ = Clock::now() + kLookAtJoiningAfter;
           break;
         case Kind::kRank:
