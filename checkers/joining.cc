@@ -42,17 +42,12 @@ bool is_joining(const StackSample* stack) {
          });
 }
 
-/// Throughout its last samples. Where nobody is missing this takes milliseconds.
+/// Where nobody is missing this takes milliseconds.
 bool has_long_been_joining(const Run& run, Rank rank) {
   const StackSample* const last = main_stack_of(run, rank, kNever);
-  if (!is_joining(last))
-    return false;
-  std::uint64_t since_ns = last->at_ns;
-  for (const StackSample& stack : run.stacks) {
-    if (stack.pid == last->pid && stack.tid == stack.pid)
-      since_ns = is_joining(&stack) ? std::min(since_ns, stack.at_ns) : last->at_ns;
-  }
-  return last->at_ns >= since_ns + kLongNs;
+  return last != nullptr && lasted_ns(run, *last, [](const StackSample& stack) {
+                              return is_joining(&stack);
+                            }) >= kLongNs;
 }
 
 bool a_limit_ended_it(const Run& run) {

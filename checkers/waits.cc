@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::uint64_t kStillNs =
     200'000'000;  // Two samples at least this far apart prove stillness.
+constexpr std::uint64_t kStoreMayTakeNs = 3'000'000'000;  // To answer: milliseconds as a rule.
 
 bool has(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
@@ -208,12 +209,15 @@ bool waits_for_message(const Process& process, const Collective& call, const Sta
          });
 }
 
-/// It makes a group. Asleep there, it waits in the store until others have come to that, too.
+/// It makes a group, and waits in the store until others have come to that, too.
 bool is_in_new_group(const StackSample& stack) {
-  return std::any_of(stack.frames.begin(), stack.frames.end(), [](const Frame& frame) {
-    return frame.function == "new_group" &&
-           has(frame.module, "/torch/distributed/distributed_c10d.py");
-  });
+  bool makes = false, waits = false;
+  for (const Frame& frame : stack.frames) {
+    makes |= frame.function == "new_group" &&
+             has(frame.module, "/torch/distributed/distributed_c10d.py");
+    waits |= has(frame.function, "c10d::") && has(frame.function, "Store::wait");
+  }
+  return makes && waits;
 }
 
 /// The wait of one sleeping issuer; none if it is in no wait that is known.
@@ -231,7 +235,7 @@ std::optional<Wait> wait_of(const Run& run, const ProcessState& state, std::int3
   const bool inside = open && (!last->returned_ns || *last->returned_ns > cutoff_ns);
   if (open && waits_for_message(process, *last, stack))
     return Wait{.thread = tid, .calls = {last}};
-  if (stack != nullptr && is_in_new_group(*stack))
+  if (stack != nullptr && lasted_ns(run, *stack, is_in_new_group) >= kStoreMayTakeNs)
     return Wait{.thread = tid, .new_group = true};
   if (inside || (stack != nullptr && in_collective_wait(*stack))) {
     if (open && (inside || !last->async)) {
@@ -284,6 +288,16 @@ std::optional<SiteRef> whereabouts(const ProcessState& state, std::uint64_t cuto
       return site;
   }
   return std::nullopt;
+}
+
+std::uint64_t lasted_ns(const Run& run, const StackSample& last,
+                        const std::function<bool(const StackSample&)>& is_so) {
+  std::uint64_t since_ns = last.at_ns;
+  for (const StackSample& stack : run.stacks) {
+    if (stack.pid == last.pid && stack.tid == last.tid && stack.at_ns <= last.at_ns)
+      since_ns = is_so(stack) ? std::min(since_ns, stack.at_ns) : last.at_ns;
+  }
+  return last.at_ns - since_ns;
 }
 
 bool in_data_loader(const std::vector<Frame>& frames) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -44,6 +45,11 @@ std::optional<SiteRef> whereabouts(const ProcessState& state, std::uint64_t cuto
 
 /// A thread of a library that runs Python and never issues a collective.
 bool is_known_helper(const StackSample& stack);
+
+/// For how long the thread of this sample has been seen so whenever it was looked at; 0 if it is
+/// not.
+std::uint64_t lasted_ns(const Run& run, const StackSample& last,
+                        const std::function<bool(const StackSample&)>& is_so);
 
 /// In the code of torch.utils.data's loader, which fetches a batch.
 bool in_data_loader(const std::vector<Frame>& frames);

@@ -197,13 +197,17 @@ lockstep::Run making_a_group(int makers) {
     rows.push_back(rank < makers ? Row{all_reduce("dp", 8)}
                                  : Row{all_reduce("dp", 8), all_reduce("dp", 8).pending()});
   lockstep::Run run = make_run(rows);
-  hang(run);
+  hang(run, false);
   for (int rank = 0; rank < makers; ++rank) {
-    run.stacks.push_back(stack_of(run, Rank{rank}, {"poll", "c10d::TCPStore::wait"}));
-    std::vector<Frame>& frames = run.stacks.back().frames;
+    StackSample stack = stack_of(run, Rank{rank}, {"poll", "c10d::TCPStore::wait"});
+    std::vector<Frame>& frames = stack.frames;
     frames.push_back(
         {"/py/site-packages/torch/distributed/distributed_c10d.py", 7, "", 9, "new_group", {}});
     frames.push_back({"/app/t.py", 3, "t.py", 12, "main", {}});
+    for (const std::uint64_t at_ns : {stack.at_ns, stack.at_ns + 3'000 * kMs}) {
+      stack.at_ns = at_ns;
+      run.stacks.push_back(stack);
+    }
   }
   return run;
 }
@@ -225,6 +229,13 @@ TEST(Deadlock, AGroupThatSomebodyMayStillMakeIsNoProof) {
       sample.threads.front().context_switches = sample.at_ns;
   }
   EXPECT_TRUE(Deadlock().check(run).findings.empty()) << "rank 2 moves";
+  run = making_a_group(1);
+  run.stacks.pop_back();
+  EXPECT_TRUE(Deadlock().check(run).findings.empty()) << "the store may be slow";
+  run = making_a_group(1);
+  for (StackSample& stack : run.stacks)
+    stack.frames.front().function = stack.frames[1].function = "getaddrinfo";
+  EXPECT_TRUE(Deadlock().check(run).findings.empty()) << "it waits for something else";
 }
 
 TEST(Deadlock, AReceiveThatNobodySendsTo) {
