@@ -1,6 +1,7 @@
 """Programs of fixtures/programs again and again, in pieces: what is done is kept in a file, and a call goes on there."""
 
 import argparse
+import concurrent.futures
 import contextlib
 import dataclasses
 import json
@@ -8,6 +9,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
 import time
 
 import judged
@@ -46,20 +48,26 @@ def options(description: str) -> argparse.Namespace:
     return parser.parse_args()
 
 
-def resume(pieces: list, state: pathlib.Path, options: argparse.Namespace, work, words=str) -> list[dict]:
-    """What work(piece) made of those that are done; does the others until options.minutes have passed."""
+def resume(pieces: list, state: pathlib.Path, options: argparse.Namespace, work, words=str, jobs=1) -> list[dict]:
+    """What work(piece) made of those that are done; does the others until options.minutes have passed, so many at a
+    time: first those that want no load."""
     done = {} if options.again or not state.exists() else json.loads(state.read_text())
-    begun = time.monotonic()
-    for piece in pieces:
-        if piece.name in done:
-            continue
+    begun, one_at_a_time = time.monotonic(), threading.Lock()
+
+    def run_one(piece) -> None:
         if time.monotonic() - begun > options.minutes * 60:
-            break
-        with load(os.cpu_count() if piece.loaded else 0):
-            done[piece.name] = work(piece)
-        state.write_text(json.dumps(done))
-        print(f"{sum(p.name in done for p in pieces)} of {len(pieces)} done  {piece.name}: {words(done[piece.name])}",
-              flush=True)
+            return
+        result = work(piece)
+        with one_at_a_time:
+            done[piece.name] = result
+            state.write_text(json.dumps(done))
+            print(f"{sum(p.name in done for p in pieces)} of {len(pieces)} done  {piece.name}: {words(result)}",
+                  flush=True)
+
+    for loaded in (False, True):
+        left = [piece for piece in pieces if piece.loaded == loaded and piece.name not in done]
+        with load(os.cpu_count() if loaded and left else 0), concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            list(pool.map(run_one, left))
     return [done[p.name] for p in pieces if p.name in done]
 
 
@@ -73,7 +81,7 @@ def run(pieces: list[Piece], state: pathlib.Path, options: argparse.Namespace) -
         return {kind: getattr(result, kind) for kind in kinds}
 
     counted = resume(pieces, state, options, judge,
-                     lambda result: judged.Judged(**result).problems() or "as it should be")
+                     lambda result: judged.Judged(**result).problems() or "as it should be", os.cpu_count() or 1)
     totals = {kind: sum(bool(one[kind]) for one in counted) for kind in kinds}
     print(f"{len(counted)} of {len(pieces)} runs: false alarms {totals['false_alarm']}, "
           f"wrong culprits {totals['wrong_culprit']}; otherwise not as in the table {totals['other']}")
