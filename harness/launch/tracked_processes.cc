@@ -63,9 +63,20 @@ void TrackedProcesses::forget_helpers(const Lineage& lineage) {
   }
 }
 
+// Of several that were there together the one that was there first: the others it started, one way
+// or another.
 void TrackedProcesses::believe_the_rest() {
+  const auto started_before = [](const Tracked& one, const Tracked& other) {
+    const os::ProcessId a = one.process.id(), b = other.process.id();
+    return std::pair(a.start_ticks, a.pid) < std::pair(b.start_ticks, b.pid);
+  };
   for (Tracked& process : processes_) {
-    if (process.only_told)
+    const bool is_helper =
+        std::any_of(processes_.begin(), processes_.end(), [&](const Tracked& other) {
+          return other.rank == process.rank && started_before(other, process) &&
+                 (other.lives() || other.ended_ns > process.found_ns);
+        });
+    if (process.only_told && !is_helper)
       write_down(process);
   }
 }

@@ -32,7 +32,8 @@ class TrackedProcesses {
   bool found(const os::ProcessId& id, Rank rank, bool only_told);
   /// What was only told to be a rank, and descends from one or is there beside it, is none.
   void forget_helpers(const Lineage& lineage);
-  /// The job is over: the others that were only told are ranks that never came so far.
+  /// The job is over: of the others that were only told, the oldest ones are ranks that never came
+  /// so far.
   void believe_the_rest();
   /// Takes the end of one that has ended.
   void take_end(Tracked& process);

@@ -159,6 +159,14 @@ TEST(Deadlock, ReceiveAgainstReceiveIsACycle) {
   EXPECT_EQ(proven(run).code, "LS302");
 }
 
+TEST(Deadlock, ARankThatReceivesFromItselfIsACycleOfOne) {
+  lockstep::Run run = make_run({{recv("dp", 0, 8)}, {}});
+  hang(run);
+  const Finding finding = proven(run);
+  EXPECT_EQ(finding.code, "LS302");
+  EXPECT_EQ(finding.headline, "rank 0 waits for itself in recv dp#0 from rank 0");
+}
+
 TEST(Deadlock, SendAgainstSendIsACycle) {
   lockstep::Run run = make_run({{send("dp", 1, 8)}, {send("dp", 0, 8)}});
   hang(run);

@@ -1,0 +1,66 @@
+// Goal: of processes that were only told to be a rank, helpers that it started are none.
+#include "harness/launch/tracked_processes.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+namespace lockstep::launch {
+namespace {
+
+/// A process that does nothing until it is out of scope.
+struct Idle {
+  const pid_t pid = ::fork();
+  Idle() {
+    while (pid == 0)
+      ::pause();
+  }
+  ~Idle() {
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+  }
+  Idle(const Idle&) = delete;
+  Idle& operator=(const Idle&) = delete;
+  [[nodiscard]] os::ProcessId id() const { return os::read_process(pid)->id; }
+};
+
+std::vector<std::int32_t> believed(const TrackedProcesses& processes) {
+  std::vector<std::int32_t> pids;
+  for (const Watched& known : processes.known()) {
+    if (known.rank)
+      pids.push_back(known.id.pid);
+  }
+  return pids;
+}
+
+TEST(TrackedProcesses, OfTwoThatWereThereTogetherTheFirstIsTheRank) {
+  const Idle rank, helper, other_rank;
+  TrackedProcesses processes(nullptr);
+  processes.found(helper.id(), Rank{0}, /*only_told=*/true);  // In whatever order.
+  processes.found(rank.id(), Rank{0}, /*only_told=*/true);
+  processes.found(other_rank.id(), Rank{1}, /*only_told=*/true);
+  EXPECT_TRUE(believed(processes).empty());
+  processes.believe_the_rest();
+  EXPECT_EQ(believed(processes), (std::vector<std::int32_t>{rank.pid, other_rank.pid}));
+}
+
+TEST(TrackedProcesses, OneAttemptAfterTheOtherAreBothTheRank) {
+  TrackedProcesses processes(nullptr);
+  std::vector<std::int32_t> pids;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const Idle rank;
+    pids.push_back(rank.pid);
+    processes.found(rank.id(), Rank{0}, /*only_told=*/true);
+    ::kill(rank.pid, SIGKILL);
+    while (!processes.each().back().process.ended())
+      ::usleep(1000);
+    processes.take_end(processes.each().back());
+  }
+  processes.believe_the_rest();
+  EXPECT_EQ(believed(processes), pids);
+}
+
+}  // namespace
+}  // namespace lockstep::launch
