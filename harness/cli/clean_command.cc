@@ -9,6 +9,7 @@
 #include <csignal>
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include "harness/cli/commands.h"
 #include "harness/history/run_files.h"
@@ -26,24 +27,24 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kGrace{3};
 constexpr std::chrono::milliseconds kKillLimit{2'500};
 constexpr std::size_t kCommandShown = 60;
+constexpr int kLooks = 5;
 
 /// One job that has processes, and what the lock on its RUN says.
 struct Job {
   std::string run{};  ///< As its processes name it; empty: they do not.
   std::optional<launch::JobFile> file{};
-  std::vector<std::int32_t> carriers{};  ///< Of the marker.
+  std::set<std::int32_t> carriers{};  ///< Of the marker.
 };
 
 /// By id. RUN is looked up where the processes see it: they may live in another mount namespace.
-std::map<std::string, Job> find_jobs() {
-  std::map<std::string, Job> jobs;
+void find_jobs(std::map<std::string, Job>& jobs) {
   for (const os::ProcessStat& process : os::read_processes()) {
     const std::int32_t pid = process.id.pid;
     const auto id = os::environment_value(pid, launch::kJobMarker);
     if (!id || pid == ::getpid())
       continue;
     Job& job = jobs[*id];
-    job.carriers.push_back(pid);
+    job.carriers.insert(pid);
     if (const auto run = os::environment_value(pid, launch::kRunMarker); run && !job.file) {
       job.run = *run;
       job.file = launch::read_job_file(fmt::format("/proc/{}/root{}", pid, *run));
@@ -51,12 +52,15 @@ std::map<std::string, Job> find_jobs() {
         job.file.reset();  // A later run in a directory of that name.
     }
   }
-  return jobs;
 }
 
+/// Who forks and exits again and again may be missed in one look.
 std::vector<os::ProcessStat> living(const os::Family& family) {
-  std::vector<os::ProcessStat> members = os::members_of(family);
-  std::erase_if(members, [](const os::ProcessStat& process) { return process.zombie(); });
+  std::vector<os::ProcessStat> members;
+  for (int look = 0; look < kLooks && members.empty(); ++look) {
+    members = os::members_of(family);
+    std::erase_if(members, [](const os::ProcessStat& process) { return process.zombie(); });
+  }
   return members;
 }
 
@@ -73,7 +77,10 @@ class Clean {
       : only_(only.empty() ? "" : absolute(only)), dry_run_(dry_run) {}
 
   int run() {
-    for (const auto& [id, job] : find_jobs()) {
+    std::map<std::string, Job> jobs;
+    for (int look = 0; look < kLooks; ++look)
+      find_jobs(jobs);
+    for (const auto& [id, job] : jobs) {
       if (only_.empty() || job.run == only_)
         look_at(id, job);
     }

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <map>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "harness/os/exit_report.h"
@@ -120,19 +121,27 @@ std::vector<ProcessStat> members_of(const Family& family) {
 
 namespace {
 
+constexpr int kEmptyLooks = 12;
+constexpr std::chrono::milliseconds kBetweenLooks{7};  // No multiple of another's period.
+
 // One end_everything(): what was found, and the handles through which it is ended.
 class Ending {
  public:
   Ending(const Family& family, const EndHooks& hooks) : family_(family), hooks_(hooks) {}
 
   std::vector<EndedProcess> run(Clock::time_point deadline) {
-    while (true) {
+    // Only an empty look proves that nothing is left: a process that forks and exits while we look
+    // leaves at least its zombie, and nobody but us reaps that. Of a family that others reap, one
+    // that does so may have been missed: many empty looks prove it.
+    const int enough = family_.ancestor == ::getpid() ? 1 : kEmptyLooks;
+    for (int empty_looks = 0;;) {
       const Round round = look();
-      // Only an empty look proves that nothing is left: a process that forks and exits while we
-      // look leaves at least its zombie, and nobody but us reaps that.
-      if (round.empty || Clock::now() >= deadline)
+      empty_looks = round.empty ? empty_looks + 1 : 0;
+      if (empty_looks >= enough || Clock::now() >= deadline)
         break;
-      if (round.something_new)
+      if (round.empty)
+        std::this_thread::sleep_for(kBetweenLooks);
+      if (round.empty || round.something_new)
         continue;
       for (const auto& [id, handle] : handles_)
         handle.signal(SIGKILL);

@@ -133,19 +133,42 @@ TEST(EndEverything, FindsWhatForkedTwice) {
   EXPECT_FALSE(read_process(orphan)) << "reaped as well";
 }
 
+void keep_forking() {
+  for (int generation = 0; generation < 100'000; ++generation) {
+    ::usleep(3'000);
+    if (::fork() != 0)
+      ::_exit(0);
+  }
+}
+
 // A tree that grows while it is being ended, faster than evidence of its processes is written down.
 TEST(EndEverything, CatchesWhatKeepsForking) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  child_that([] {
-    for (int generation = 0; generation < 100'000; ++generation) {
-      ::usleep(3'000);
-      if (::fork() != 0)
-        ::_exit(0);
-    }
-  });
+  child_that(keep_forking);
   const EndHooks slow{.before_kill = [](const ProcessStat&) { ::usleep(100'000); }};
   end_everything({.ancestor = ::getpid()}, Clock::now() + kLimit, slow);
   EXPECT_TRUE(members_of({.ancestor = ::getpid()}).empty());
+}
+
+// Nothing of it is ever our child, and nobody leaves us its zombies.
+TEST(EndEverything, CatchesWhatKeepsForkingUnderAnotherReaper) {
+  for (int again = 0; again < 10; ++again) {
+    const pid_t reaper = child_that([] {
+      ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+      child_that(keep_forking);
+      while (true)
+        ::waitpid(-1, nullptr, 0);
+    });
+    const Family family{.ancestor = reaper};
+    while (members_of(family).empty())
+      ::usleep(1'000);
+    end_everything(family, Clock::now() + kLimit);
+    for (int look = 0; look < 20; ++look)
+      EXPECT_TRUE(members_of(family).empty()) << "round " << again;
+    ::kill(reaper, SIGKILL);
+    ::waitpid(reaper, nullptr, 0);
+    end_everything({.ancestor = ::getpid()}, Clock::now() + kLimit);
+  }
 }
 
 TEST(EndEverything, SparesWhatItIsToldToSpare) {
