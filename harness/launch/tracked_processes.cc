@@ -6,6 +6,14 @@
 #include "harness/history/journal.h"
 
 namespace lockstep::launch {
+namespace {
+
+/// Another one that has this one's rank, or is told so, was there when this one was found.
+bool was_there_with(const Tracked& other, const Tracked& one) {
+  return other.rank == one.rank && (other.lives() || other.ended_ns > one.found_ns);
+}
+
+}  // namespace
 
 Tracked& TrackedProcesses::add(Role role, std::optional<Rank> rank, os::ProcessHandle process,
                                bool only_told) {
@@ -52,8 +60,7 @@ bool TrackedProcesses::found(const os::ProcessId& id, Rank rank, bool only_told)
 void TrackedProcesses::forget_helpers(const Lineage& lineage) {
   const auto beside_its_rank = [&](const Tracked& helper) {
     return std::any_of(processes_.begin(), processes_.end(), [&](const Tracked& process) {
-      return !process.only_told && process.rank == helper.rank &&
-             (process.lives() || process.ended_ns > helper.found_ns);
+      return !process.only_told && was_there_with(process, helper);
     });
   };
   for (auto at = processes_.begin(); at != processes_.end();) {
@@ -73,8 +80,7 @@ void TrackedProcesses::believe_the_rest() {
   for (Tracked& process : processes_) {
     const bool is_helper =
         std::any_of(processes_.begin(), processes_.end(), [&](const Tracked& other) {
-          return other.rank == process.rank && started_before(other, process) &&
-                 (other.lives() || other.ended_ns > process.found_ns);
+          return started_before(other, process) && was_there_with(other, process);
         });
     if (process.only_told && !is_helper)
       write_down(process);
