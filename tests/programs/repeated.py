@@ -28,6 +28,11 @@ class Piece:
         return f"w{self.world} {self.row.name} #{self.number}{' loaded' if self.loaded else ''}"
 
 
+def piece(row: table.Row, world: int, number: int) -> Piece:
+    """The same for every soak: what one has done counts for the other."""
+    return Piece(row, world, number, loaded=row in table.HOME and world == 2 and number >= 5)
+
+
 @contextlib.contextmanager
 def load(cores: int):
     """Busy processes; they end with us."""
@@ -51,7 +56,9 @@ def options(description: str) -> argparse.Namespace:
 def resume(pieces: list, state: pathlib.Path, options: argparse.Namespace, work, words=str, jobs=1) -> list[dict]:
     """What work(piece) made of those that are done; does the others until options.minutes have passed, so many at a
     time: first those that want no load."""
-    done = {} if options.again or not state.exists() else json.loads(state.read_text())
+    done = json.loads(state.read_text()) if state.exists() else {}
+    for piece in pieces if options.again else ():
+        done.pop(piece.name, None)
     begun, one_at_a_time = time.monotonic(), threading.Lock()
 
     def run_one(piece) -> None:
@@ -71,9 +78,9 @@ def resume(pieces: list, state: pathlib.Path, options: argparse.Namespace, work,
     return [done[p.name] for p in pieces if p.name in done]
 
 
-def run(pieces: list[Piece], state: pathlib.Path, options: argparse.Namespace) -> bool:
+def run(pieces: list[Piece], options: argparse.Namespace) -> bool:
     """Those of them that are not done, until options.minutes have passed. True: all that was done is right."""
-    kinds = ("false_alarm", "wrong_culprit", "other")
+    state, kinds = judged.BUILD / "soak-programs.json", ("false_alarm", "wrong_culprit", "other")
 
     def judge(piece: Piece) -> dict:
         keep = state.with_suffix("") / piece.name.replace(" ", "_").replace("/", "_")

@@ -70,7 +70,7 @@ def numbers(options: argparse.Namespace) -> list[int]:
 
 
 def pieces() -> list[repeated.Piece]:
-    return [repeated.Piece(row, 2, number, loaded=number >= 5) for number in range(10) for row in repeated.table.HOME]
+    return [repeated.piece(row, 2, number) for number in range(10) for row in repeated.table.HOME]
 
 
 def tell_totals(done: dict, todo: list[int]) -> bool:
@@ -127,7 +127,7 @@ def main() -> int:
     right = tell_totals(done, todo)
     if keeps:
         options.minutes -= (time.monotonic() - begun) / 60
-        right &= repeated.run(pieces(), build / "soak-exit-programs.json", options)
+        right &= repeated.run(pieces(), options)
     return 0 if right else 1
 
 

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """Every program of fixtures/programs again and again under `lockstep run`: code, culprits and line as in the table.
 
-At world size 2 ten times, racy ones twenty times; at 3 and 4 twice. Resumable: what is done is kept in a file, and a
-call goes on where the last one stopped. Prints `N of M done` after each run, and two counters that must be 0: false
-alarms on healthy programs, and ranks named that the table does not name.
+At world size 2 ten times, racy ones twenty times; at 3 and 4 twice. Resumable: what is done is kept in a file, which
+exit.py shares, and a call goes on where the last one stopped. Prints `N of M done` after each run, and two counters
+that must be 0: false alarms on healthy programs, and ranks named that the table does not name.
 """
 
-import os
 import pathlib
 import sys
 
@@ -22,14 +21,13 @@ def pieces():
         for world, times in ((2, 10), (3, 2), (4, 2)):
             for row in table.ROWS:
                 if world in row.worlds and n < (20 if row.racy and world == 2 else times):
-                    yield repeated.Piece(row, world, n)
+                    yield repeated.piece(row, world, n)
 
 
 def main() -> int:
     options = repeated.options(__doc__)
-    build = pathlib.Path(os.environ.get("LOCKSTEP_BUILD_DIR", "build"))
     todo = [piece for piece in pieces() if options.only in piece.name]
-    return 0 if repeated.run(todo, build / "soak-run.json", options) else 1
+    return 0 if repeated.run(todo, options) else 1
 
 
 if __name__ == "__main__":
