@@ -134,27 +134,22 @@ bool may_be_the_launchers(const Run& run, const ProcessEnd& end) {
          });
 }
 
-/// Where a process that aborted was: lockstep looks at it before it is gone. Of an exception that
-/// nobody caught, the line that threw it; none where it had left that line already.
+/// Where a process that aborted was. Of an exception that nobody caught, the line that threw it;
+/// none where it had left that line already.
 std::optional<SiteRef> aborted_at(const Run& run, const ProcessEnd& end) {
   if (end.signal != SIGABRT)
     return std::nullopt;
-  const auto is = [](std::string_view name) {
-    return [name](const Frame& frame) { return frame.function == name; };
-  };
-  for (const StackSample& stack : run.stacks) {
-    const auto first = stack.frames.begin(), last = stack.frames.end();
-    auto caller = std::find_if(first, last, is("abort"));
-    if (stack.pid != end.pid || caller == last)
-      continue;
-    const bool terminated = std::any_of(caller, last, [](const Frame& frame) {
-      return frame.function.rfind("std::terminate", 0) == 0;
-    });
-    if (terminated && (caller = std::find_if(caller, last, is("__cxa_throw"))) == last)
-      return std::nullopt;
-    return site_of(*end.rank, {caller, last}, "raised");
-  }
-  return std::nullopt;
+  const std::vector<Frame> frames = frames_of_abort(run, end.pid);
+  const bool terminated = std::any_of(frames.begin(), frames.end(), [](const Frame& frame) {
+    return frame.function.rfind("std::terminate", 0) == 0;
+  });
+  const auto caller = !terminated
+                          ? frames.begin()
+                          : std::find_if(frames.begin(), frames.end(), [](const Frame& frame) {
+                              return frame.function == "__cxa_throw";
+                            });
+  return caller == frames.end() ? std::nullopt
+                                : site_of(*end.rank, {caller, frames.end()}, "raised");
 }
 
 std::string printed_last(const ProcessEnd& end) {

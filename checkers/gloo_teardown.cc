@@ -3,7 +3,16 @@
 #include <algorithm>
 #include <csignal>
 
+#include "checkers/sites.h"
+
 namespace lockstep::checkers {
+namespace {
+
+bool is_complete(const Collective& call) {
+  return call.returned_ns && !call.failed && (call.completed_ns || call.completion_unseen);
+}
+
+}  // namespace
 
 bool ended_in_gloo_teardown(const Run& run, const ProcessEnd& end) {
   bool terminated = false;
@@ -12,16 +21,21 @@ bool ended_in_gloo_teardown(const Run& run, const ProcessEnd& end) {
       continue;
     if (raised.text != kTerminated)
       return false;
-    terminated = end.signal == SIGABRT && !end.our_signal;
+    terminated = true;
   }
+  if (end.signal != SIGABRT || end.our_signal)
+    return false;
+  const std::vector<Frame> frames = frames_of_abort(run, end.pid);
+  const auto passed = [&](std::string_view function) {
+    return std::any_of(frames.begin(), frames.end(),
+                       [&](const Frame& frame) { return frame.function.rfind(function, 0) == 0; });
+  };
+  if (!frames.empty())
+    return passed("pthread_exit") && passed("c10d::ProcessGroupGloo::runLoop");
   const auto process = std::find_if(run.processes.begin(), run.processes.end(),
                                     [&](const Process& p) { return p.pid == end.pid; });
-  if (!terminated || process == run.processes.end() || process->collectives.empty())
-    return false;
-  return std::all_of(
-      process->collectives.begin(), process->collectives.end(), [](const Collective& call) {
-        return call.returned_ns && !call.failed && (call.completed_ns || call.completion_unseen);
-      });
+  return terminated && process != run.processes.end() && !process->collectives.empty() &&
+         std::all_of(process->collectives.begin(), process->collectives.end(), is_complete);
 }
 
 }  // namespace lockstep::checkers

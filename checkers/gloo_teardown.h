@@ -21,8 +21,10 @@ inline constexpr std::string_view kHelpWithTeardown =
     "keeps the group): a thread of Gloo may still hold a tensor when Python is gone (a race of "
     "PyTorch, which most runs win)";
 
-/// The process aborted by std::terminate without an exception after everything that it ever issued
-/// was complete, and raised nothing before.
+/// A thread of Gloo asked for Python, which ends whatever thread asks once it is finalized, and
+/// that passed through a destructor. Where that stack was not seen: std::terminate without an
+/// exception, after everything that the process ever issued was complete. It had raised nothing
+/// before.
 bool ended_in_gloo_teardown(const Run& run, const ProcessEnd& end);
 
 }  // namespace lockstep::checkers

@@ -156,6 +156,16 @@ bool is_of_python_thread(const Process& process, const Collective& call) {
   });
 }
 
+std::vector<Frame> frames_of_abort(const Run& run, std::int32_t pid) {
+  for (const StackSample& stack : run.stacks) {
+    const auto call = std::find_if(stack.frames.begin(), stack.frames.end(),
+                                   [](const Frame& frame) { return frame.function == "abort"; });
+    if (stack.pid == pid && call != stack.frames.end())
+      return {call, stack.frames.end()};
+  }
+  return {};
+}
+
 std::string at_site(const std::optional<SiteRef>& site) {
   if (!site)
     return "";

@@ -37,6 +37,10 @@ std::optional<SiteRef> parting_site_of(const Process& process, const Collective&
 /// Issued by a thread that the program made with Python's threading.
 bool is_of_python_thread(const Process& process, const Collective& call);
 
+/// Of the thread that called abort(), from there outwards: lockstep looks at it before the process
+/// is gone. Empty where it did not.
+std::vector<Frame> frames_of_abort(const Run& run, std::int32_t pid);
+
 /// " at ddp.cc:118", or empty.
 std::string at_site(const std::optional<SiteRef>& site);
 

@@ -48,7 +48,8 @@ def measure(lockstep: str, python: str, name: str, ranks: tuple, way: str) -> fl
                               env={**os.environ, **VARIABLES[way]})
     if done.returncode != 0:
         signals = re.findall(r"signal (SIG\w+)", done.stderr)
-        raise EndedBadly(f"ended by {signals[-1]}" if signals else f"exit status {done.returncode}: {done.stderr[-400:]}")
+        end = f"ended by {signals[-1]}" if signals else f"exit status {done.returncode}: {done.stderr[-400:]}"
+        raise EndedBadly("; ".join((end, *re.findall(r"error\[LS\d+\]: .*", done.stderr))))
     return float(done.stdout.split()[-1])
 
 

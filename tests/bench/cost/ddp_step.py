@@ -10,6 +10,7 @@ import time
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # noqa: F401 - imported later, as by DDP, it keeps the group until Python is gone
 import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel
 

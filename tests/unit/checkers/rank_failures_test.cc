@@ -291,44 +291,10 @@ TEST(RankFailures, WhoWroteToAPeerThatWasGoneFollowedIt) {
   }
 }
 
-TEST(RankFailures, AbortInGloosTeardownIsNamed) {
-  const Verdict verdict = check(terminated(times(3, {all_reduce("dp", 8)}), kTerminate));
-  ASSERT_EQ(verdict.findings.size(), 1U);
-  const Finding& finding = verdict.findings[0];
-  EXPECT_EQ(finding.code, "LS101");
-  EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
-  EXPECT_EQ(finding.headline,
-            "rank 1 was ended by SIGABRT in Gloo's teardown: its process group outlived Python");
-  EXPECT_NE(finding.help.find("destroy_process_group"), std::string::npos);
-}
-
-TEST(RankFailures, OtherAbortsAreNotThatOfGloosTeardown) {
-  const Row whole = times(3, {all_reduce("dp", 8)});
-  const Row open = whole + Row{all_reduce("dp", 8).async().pending()};
-  for (const lockstep::Run& run :
-       {terminated(whole, "bad alloc"), terminated({}, kTerminate), terminated(open, kTerminate)}) {
-    const Verdict verdict = check(run);
-    ASSERT_EQ(verdict.findings.size(), 1U);
-    EXPECT_EQ(verdict.findings[0].headline.find("teardown"), std::string::npos);
-    EXPECT_EQ(verdict.findings[0].headline.find("without an active"), std::string::npos);
-    EXPECT_TRUE(verdict.findings[0].help.empty());
-  }
-}
-
-TEST(RankFailures, WhatWasRaisedComesBeforeTheTeardownThatFollowed) {
-  lockstep::Run run = terminated(times(3, {all_reduce("dp", 8)}), kTerminate);
-  run.raised.insert(run.raised.begin(), {.at_ns = kStart + 190 * kMs,
-                                         .rank = Rank{1},
-                                         .pid = process_of(run, Rank{1}).pid,
-                                         .text = "ValueError: no such file"});
-  const Verdict verdict = check(run);
-  ASSERT_EQ(verdict.findings.size(), 1U);
-  EXPECT_EQ(verdict.findings[0].headline, "rank 1 raised: ValueError: no such file");
-}
-
 /// In the abort of rank 1 as lockstep finds it, seen from below.
-lockstep::Run aborted(const std::vector<std::string>& callers_of_abort) {
-  lockstep::Run run = terminated(times(3, {all_reduce("dp", 8)}), "server closed the connection");
+lockstep::Run aborted(const std::vector<std::string>& callers_of_abort,
+                      const std::string& said = "server closed the connection") {
+  lockstep::Run run = terminated(times(3, {all_reduce("dp", 8)}), said);
   StackSample stack{.at_ns = kStart + 150 * kMs,
                     .rank = Rank{1},
                     .pid = process_of(run, Rank{1}).pid,
@@ -338,6 +304,55 @@ lockstep::Run aborted(const std::vector<std::string>& callers_of_abort) {
   stack.frames.push_back({.module = "train", .file = "train.cc", .line = 12, .function = "load"});
   run.stacks.push_back(std::move(stack));
   return run;
+}
+
+const std::vector<std::string> kTeardown{"std::terminate()",
+                                         "__gxx_personality_v0",
+                                         "pthread_exit",
+                                         "PyEval_AcquireThread",
+                                         "c10d::ProcessGroupGloo::AsyncWork::~AsyncWork()",
+                                         "c10d::ProcessGroupGloo::runLoop(int)"};
+
+TEST(RankFailures, AbortInGloosTeardownIsNamed) {
+  lockstep::Run of_another_launcher = aborted(kTeardown, kTerminate);  // Its output is not ours.
+  of_another_launcher.raised.clear();
+  const lockstep::Run without_a_stack = terminated(times(3, {all_reduce("dp", 8)}), kTerminate);
+  for (const lockstep::Run& run :
+       {aborted(kTeardown, kTerminate), of_another_launcher, without_a_stack}) {
+    const Verdict verdict = check(run);
+    ASSERT_EQ(verdict.findings.size(), 1U);
+    const Finding& finding = verdict.findings[0];
+    EXPECT_EQ(finding.code, "LS101");
+    EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
+    EXPECT_EQ(finding.headline,
+              "rank 1 was ended by SIGABRT in Gloo's teardown: its process group outlived Python");
+    EXPECT_NE(finding.help.find("destroy_process_group"), std::string::npos);
+  }
+}
+
+TEST(RankFailures, OtherAbortsAreNotThatOfGloosTeardown) {
+  const Row open = times(3, {all_reduce("dp", 8)}) + Row{all_reduce("dp", 8).async().pending()};
+  for (const lockstep::Run& run :
+       {terminated({}, kTerminate), terminated(open, kTerminate),
+        aborted({"std::terminate()", "std::thread::~thread()"}, kTerminate),
+        aborted({"std::terminate()", "pthread_exit", "writer_main"}, kTerminate),
+        aborted({"std::terminate()", "c10d::ProcessGroupGloo::runLoop(int)"}, kTerminate)}) {
+    const Verdict verdict = check(run);
+    ASSERT_EQ(verdict.findings.size(), 1U);
+    EXPECT_EQ(verdict.findings[0].headline, "rank 1 was killed by SIGABRT");
+    EXPECT_TRUE(verdict.findings[0].help.empty());
+  }
+}
+
+TEST(RankFailures, WhatWasRaisedComesBeforeTheTeardownThatFollowed) {
+  lockstep::Run run = aborted(kTeardown, kTerminate);
+  run.raised.insert(run.raised.begin(), {.at_ns = kStart + 190 * kMs,
+                                         .rank = Rank{1},
+                                         .pid = process_of(run, Rank{1}).pid,
+                                         .text = "ValueError: no such file"});
+  const Verdict verdict = check(run);
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].headline, "rank 1 raised: ValueError: no such file");
 }
 
 TEST(RankFailures, WhatAbortedItIsNamedByItsLine) {
