@@ -22,6 +22,8 @@ namespace {
 
 constexpr std::size_t kPendingMax = std::size_t{1} << 20;
 constexpr std::size_t kTailMax = std::size_t{64} << 10;
+// Of what is in a pipe when nobody of the job writes any more; who was let live may go on writing.
+constexpr int kLastReads = 32;
 // The rest of a line: with unbuffered output it comes by itself, and other ranks speak as well.
 constexpr std::chrono::milliseconds kLineMayTake{30};
 constexpr std::chrono::milliseconds kSlice{100};
@@ -163,9 +165,11 @@ void Output::pump() {
 }
 
 void Output::finish(const std::function<bool()>& gives_up) {
-  pump();
-  for (Stream& stream : streams_)
+  for (Stream& stream : streams_) {  // However full its outlet is.
+    for (int reads = 0; stream.pipe && reads < kLastReads && read_some(stream); ++reads) {
+    }
     pass_on(stream, stream.unfinished.size());
+  }
   for (Outlet& outlet : outlets_) {
     while (!outlet.pending.empty() && !gives_up()) {
       os::poll_until(outlet.fd, POLLOUT, Clock::now() + kSlice);
