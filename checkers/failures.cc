@@ -140,14 +140,10 @@ std::optional<SiteRef> aborted_at(const Run& run, const ProcessEnd& end) {
   if (end.signal != SIGABRT)
     return std::nullopt;
   const std::vector<Frame> frames = frames_of_abort(run, end.pid);
-  const bool terminated = std::any_of(frames.begin(), frames.end(), [](const Frame& frame) {
-    return frame.function.rfind("std::terminate", 0) == 0;
-  });
-  const auto caller = !terminated
-                          ? frames.begin()
-                          : std::find_if(frames.begin(), frames.end(), [](const Frame& frame) {
-                              return frame.function == "__cxa_throw";
-                            });
+  auto caller = frames.begin();
+  if (passed(frames, "std::terminate"))
+    caller = std::find_if(frames.begin(), frames.end(),
+                          [](const Frame& frame) { return frame.function == "__cxa_throw"; });
   return caller == frames.end() ? std::nullopt
                                 : site_of(*end.rank, {caller, frames.end()}, "raised");
 }

@@ -26,12 +26,8 @@ bool ended_in_gloo_teardown(const Run& run, const ProcessEnd& end) {
   if (end.signal != SIGABRT || end.our_signal)
     return false;
   const std::vector<Frame> frames = frames_of_abort(run, end.pid);
-  const auto passed = [&](std::string_view function) {
-    return std::any_of(frames.begin(), frames.end(),
-                       [&](const Frame& frame) { return frame.function.rfind(function, 0) == 0; });
-  };
   if (!frames.empty())
-    return passed("pthread_exit") && passed("c10d::ProcessGroupGloo::runLoop");
+    return passed(frames, "pthread_exit") && passed(frames, "c10d::ProcessGroupGloo::runLoop");
   const auto process = std::find_if(run.processes.begin(), run.processes.end(),
                                     [&](const Process& p) { return p.pid == end.pid; });
   return terminated && process != run.processes.end() && !process->collectives.empty() &&

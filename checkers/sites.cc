@@ -166,6 +166,11 @@ std::vector<Frame> frames_of_abort(const Run& run, std::int32_t pid) {
   return {};
 }
 
+bool passed(const std::vector<Frame>& frames, std::string_view function) {
+  return std::any_of(frames.begin(), frames.end(),
+                     [&](const Frame& frame) { return frame.function.rfind(function, 0) == 0; });
+}
+
 std::string at_site(const std::optional<SiteRef>& site) {
   if (!site)
     return "";

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "harness/history/run.h"
@@ -40,6 +41,9 @@ bool is_of_python_thread(const Process& process, const Collective& call);
 /// Of the thread that called abort(), from there outwards: lockstep looks at it before the process
 /// is gone. Empty where it did not.
 std::vector<Frame> frames_of_abort(const Run& run, std::int32_t pid);
+
+/// A frame is of a function whose name begins so.
+bool passed(const std::vector<Frame>& frames, std::string_view function);
 
 /// " at ddp.cc:118", or empty.
 std::string at_site(const std::optional<SiteRef>& site);

@@ -68,8 +68,16 @@ class AnyProgram(RunTest):
         self.assertEqual((self.directory / "run/logs/0.err").read_bytes(), b"err 0")
 
     def test_who_reads_late_gets_all_of_it(self) -> None:
-        """Of the longer ones a part is still in the rank's pipe when it has ended: what we hold back has a limit."""
-        for lines in (6_000, 11_200, 11_300, 11_400):
+        process = self.start("-n", "1", "--", sys.executable, "-c", "print('x' * 600_000)")
+        self.until(lambda: (self.directory / "run/logs/0.out").exists()
+                   and (self.directory / "run/logs/0.out").stat().st_size == 600_001, "it has printed")
+        time.sleep(1)  # It has ended; what it printed is on the way.
+        self.assertEqual(len(process.communicate(timeout=DEADLINE_S)[0]), 600_001)
+        self.assertEqual(process.returncode, 0)
+
+    def test_who_reads_late_gets_what_a_pipe_still_held(self) -> None:
+        """A part is still in the rank's pipe when it has ended: what we hold back has a limit."""
+        for lines in (11_200, 11_300, 11_400):
             text = f"import os; os.write(1, (b'x' * 99 + b'\\n') * {lines}); os.mkdir('{lines}')"
             with self.subTest(lines=lines):
                 shutil.rmtree(self.directory / "run", ignore_errors=True)

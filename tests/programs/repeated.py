@@ -21,16 +21,15 @@ class Piece:
     row: table.Row
     world: int
     number: int
-    loaded: bool = False  # while every core is busy with something else
+
+    @property
+    def loaded(self) -> bool:
+        """While every core is busy with something else: half of the runs of what is about the end of processes."""
+        return self.row in table.HOME and self.world == 2 and self.number >= 5
 
     @property
     def name(self) -> str:
         return f"w{self.world} {self.row.name} #{self.number}{' loaded' if self.loaded else ''}"
-
-
-def piece(row: table.Row, world: int, number: int) -> Piece:
-    """The same for every soak: what one has done counts for the other."""
-    return Piece(row, world, number, loaded=row in table.HOME and world == 2 and number >= 5)
 
 
 @contextlib.contextmanager
@@ -57,8 +56,9 @@ def resume(pieces: list, state: pathlib.Path, options: argparse.Namespace, work,
     """What work(piece) made of those that are done; does the others until options.minutes have passed, so many at a
     time: first those that want no load."""
     done = json.loads(state.read_text()) if state.exists() else {}
-    for piece in pieces if options.again else ():
-        done.pop(piece.name, None)
+    if options.again:
+        for piece in pieces:
+            done.pop(piece.name, None)
     begun, one_at_a_time = time.monotonic(), threading.Lock()
 
     def run_one(piece) -> None:

@@ -70,7 +70,7 @@ def numbers(options: argparse.Namespace) -> list[int]:
 
 
 def pieces() -> list[repeated.Piece]:
-    return [repeated.piece(row, 2, number) for number in range(10) for row in repeated.table.HOME]
+    return [repeated.Piece(row, 2, number) for number in range(10) for row in repeated.table.HOME]
 
 
 def tell_totals(done: dict, todo: list[int]) -> bool:

@@ -21,7 +21,7 @@ def pieces():
         for world, times in ((2, 10), (3, 2), (4, 2)):
             for row in table.ROWS:
                 if world in row.worlds and n < (20 if row.racy and world == 2 else times):
-                    yield repeated.piece(row, world, n)
+                    yield repeated.Piece(row, world, n)
 
 
 def main() -> int:

@@ -331,10 +331,21 @@ TEST(RankFailures, AbortInGloosTeardownIsNamed) {
 }
 
 TEST(RankFailures, OtherAbortsAreNotThatOfGloosTeardown) {
-  const Row open = times(3, {all_reduce("dp", 8)}) + Row{all_reduce("dp", 8).async().pending()};
+  const Row whole = times(3, {all_reduce("dp", 8)});
+  const Row open = whole + Row{all_reduce("dp", 8).async().pending()};
   for (const lockstep::Run& run :
-       {terminated({}, kTerminate), terminated(open, kTerminate),
-        aborted({"std::terminate()", "std::thread::~thread()"}, kTerminate),
+       {terminated(whole, "bad alloc"), terminated({}, kTerminate), terminated(open, kTerminate)}) {
+    const Verdict verdict = check(run);
+    ASSERT_EQ(verdict.findings.size(), 1U);
+    EXPECT_EQ(verdict.findings[0].headline.find("teardown"), std::string::npos);
+    EXPECT_EQ(verdict.findings[0].headline.find("without an active"), std::string::npos);
+    EXPECT_TRUE(verdict.findings[0].help.empty());
+  }
+}
+
+TEST(RankFailures, AStackElsewhereIsNotThatOfGloosTeardown) {
+  for (const lockstep::Run& run :
+       {aborted({"std::terminate()", "std::thread::~thread()"}, kTerminate),
         aborted({"std::terminate()", "pthread_exit", "writer_main"}, kTerminate),
         aborted({"std::terminate()", "c10d::ProcessGroupGloo::runLoop(int)"}, kTerminate)}) {
     const Verdict verdict = check(run);
