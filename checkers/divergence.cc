@@ -89,6 +89,7 @@ class Divergence {
         group_(group),
         seq_(seq),
         began_(seq),
+        lines_part_(seq),
         classes_(classes_of(calls_at(group, seq))) {
     std::stable_sort(classes_.begin(), classes_.end(),
                      [](const auto& a, const auto& b) { return a.size() > b.size(); });
@@ -180,6 +181,7 @@ class Divergence {
     } else if (!why.code.empty()) {
       // Without a culprit, one rank's extra call is the other's missing one.
       finding.also.insert(finding.also.end(), {"LS207", "LS208"});
+      lines_part_ = seq_ - why.back;
     }
     finding.also.insert(finding.also.end(), why.also.begin(), why.also.end());
     if (why.matched > 0 && !blame_.culprits.empty() && finding.code != "LS206")
@@ -189,7 +191,31 @@ class Divergence {
                       why.code == "LS207" ? "extra" : "left out"));
   }
 
+  /// Where calls that look alike came from other lines: of the two the one is a call too many, or
+  /// the other was left out.
+  void add_where_lines_part(Finding& finding) const {
+    const Member& a = furthest(classes_[reference_class_]);
+    const Member& b = furthest(classes_[suspect_class_]);
+    const auto parting_site = [&](const Member& of, const Member& other) {
+      return parting_site_of(*of.process, *of.at(lines_part_), *other.process,
+                             *other.at(lines_part_), "peer");
+    };
+    std::vector<std::string> places;
+    for (const auto& [member, other] : {std::pair{&a, &b}, std::pair{&b, &a}}) {
+      if (const auto site = parting_site(*member, *other)) {
+        finding.sites.push_back(*site);
+        places.push_back(fmt::format("rank {}{}", member->rank.value, at_site(site)));
+      }
+    }
+    finding.evidence.push_back(
+        fmt::format("their lines part at #{}: {}", lines_part_, fmt::join(places, ", ")));
+  }
+
   void add_sites(Finding& finding) const {
+    if (lines_part_ != seq_) {
+      add_where_lines_part(finding);
+      return;
+    }
     const bool convicted = blame_.culprits.contains(suspect().member->rank);
     const At wrong = began(suspect());
     const At right = began(reference());
@@ -251,6 +277,7 @@ class Divergence {
   const GroupView& group_;
   std::uint64_t seq_;
   std::uint64_t began_;
+  std::uint64_t lines_part_;  ///< Where nobody is at fault: from here on the lines differ.
   std::vector<std::vector<At>> classes_;
   std::size_t reference_class_{};
   std::size_t suspect_class_{1};

@@ -10,7 +10,7 @@
 #include "checkers/groups.h"
 #include "checkers/sites.h"
 #include "checkers/stall.h"
-#include "checkers/waits.h"
+#include "checkers/wait_stacks.h"
 
 namespace lockstep::checkers {
 namespace {

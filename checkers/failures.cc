@@ -15,7 +15,7 @@
 #include "checkers/groups.h"
 #include "checkers/second_derivative.h"
 #include "checkers/sites.h"
-#include "checkers/waits.h"
+#include "checkers/wait_stacks.h"
 
 namespace lockstep::checkers {
 namespace {

@@ -11,6 +11,7 @@
 #include "checkers/owing.h"
 #include "checkers/sites.h"
 #include "checkers/stall.h"
+#include "checkers/wait_stacks.h"
 #include "harness/history/rank_places.h"
 
 namespace lockstep::checkers {

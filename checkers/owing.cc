@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <string_view>
+#include <tuple>
 
 #include "checkers/agreement.h"
 #include "harness/history/format.h"
@@ -89,6 +91,51 @@ Situation::Situation(const Run& run)
     if (process != nullptr)
       states_.push_back(state_of(run, *process, cutoff_ns_));
   }
+  for (ProcessState& state : states_)
+    leave_out_what_came(state);
+}
+
+/// Messages that came are not told. One that both sides have issued has come once both are at rest.
+void Situation::leave_out_what_came(ProcessState& state) const {
+  std::map<std::tuple<std::uint32_t, Op, std::int32_t, std::int32_t>, std::uint64_t> came;
+  const auto has_come = [&](const Collective* call) {
+    if ((call->op != Op::kSend && call->op != Op::kRecv) || call->seq == history::kSeqUnknown)
+      return false;
+    const auto [channel, is_new] = came.try_emplace({call->group, call->op, call->root, call->tag});
+    if (is_new)
+      channel->second = messages_come(state, *call);
+    return call->seq < channel->second;
+  };
+  for (Wait& wait : state.waits) {
+    if (wait.calls.empty())
+      continue;
+    std::erase_if(wait.calls, has_come);
+    if (wait.calls.empty()) {
+      state.closed = false;
+      state.not_closed = "it waits for a message that has come";
+    }
+  }
+}
+
+/// As far as is known: how many of the messages of this channel (group, direction, peer, tag).
+std::uint64_t Situation::messages_come(const ProcessState& state, const Collective& call) const {
+  const GroupView* const group = group_of(state, call);
+  const auto peer_rank = group == nullptr ? std::nullopt : group->global_rank(call.root);
+  const Member* const peer = peer_rank ? group->member(*peer_rank) : nullptr;
+  const ProcessState* const theirs = peer_rank ? this->state(*peer_rank) : nullptr;
+  const bool at_rest = peer != nullptr && theirs != nullptr && peer->process == theirs->process &&
+                       peer->process->boot_id == state.process->boot_id && state.idle_from_ns &&
+                       theirs->idle_from_ns && state.last_event_ns <= *theirs->idle_from_ns &&
+                       theirs->last_event_ns <= *state.idle_from_ns;
+  if (!at_rest)
+    return 0;
+  const Member& me = *group->member(state.rank);
+  const Member& receiver = call.op == Op::kSend ? *peer : me;
+  if (messages(receiver, Op::kRecvAny, 0, call.tag, cutoff_ns_) != 0U)
+    return 0;  // It may have taken any of them.
+  return messages(*peer, call.op == Op::kSend ? Op::kRecv : Op::kSend, me.about().my_rank, call.tag,
+                  cutoff_ns_)
+      .value_or(0);
 }
 
 const ProcessState* Situation::state(Rank rank) const {

@@ -47,6 +47,9 @@ class Situation {
   void owing_collective(const GroupView& group, const Collective& call, StuckWait& wait) const;
   void owing_message(const GroupView& group, const Member& me, const Collective& call,
                      StuckWait& wait) const;
+  void leave_out_what_came(ProcessState& state) const;
+  [[nodiscard]] std::uint64_t messages_come(const ProcessState& state,
+                                            const Collective& call) const;
   [[nodiscard]] bool is_broken(Rank rank, const Collective& call) const;
   [[nodiscard]] bool may_be_asked(const RankSet& stuck) const;
   [[nodiscard]] bool others_may_make_it(Rank rank, const RankSet& stuck) const;

@@ -12,7 +12,6 @@
 #include "checkers/groups.h"
 #include "checkers/leftovers.h"
 #include "checkers/sites.h"
-#include "checkers/waits.h"
 #include "harness/history/rank_places.h"
 
 namespace lockstep::checkers {

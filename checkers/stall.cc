@@ -10,6 +10,7 @@
 #include "checkers/attribution.h"
 #include "checkers/children.h"
 #include "checkers/sites.h"
+#include "checkers/wait_stacks.h"
 
 namespace lockstep::checkers {
 namespace {

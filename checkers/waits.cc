@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <csignal>
+#include <iterator>
 #include <string_view>
 
 #include "checkers/sites.h"
+#include "checkers/wait_stacks.h"
 
 namespace lockstep::checkers {
 namespace {
@@ -61,6 +62,17 @@ bool slept(const SamplePair& pair, std::int32_t tid) {
          a->context_switches == b->context_switches && a->cpu_ns == b->cpu_ns;
 }
 
+/// None of its threads ran for more than a fiftieth of the time. (Gloo's look around now and then.)
+bool was_idle(const SamplePair& pair) {
+  const std::uint64_t interval = pair.second->at_ns - pair.first->at_ns;
+  return std::all_of(pair.second->threads.begin(), pair.second->threads.end(),
+                     [&](const ThreadState& thread) {
+                       const ThreadState* const before = thread_in(*pair.first, thread.tid);
+                       return before != nullptr && before->state == 'S' && thread.state == 'S' &&
+                              thread.cpu_ns <= before->cpu_ns + interval / 50;
+                     });
+}
+
 /// The last instant, up to the cutoff, at which the history says that the process did something.
 std::uint64_t last_event_ns(const Process& process, std::uint64_t cutoff_ns) {
   std::uint64_t last = process.opened_ns;
@@ -88,14 +100,6 @@ const StackSample* last_stack(const Run& run, const Process& process, std::int32
   return last;
 }
 
-/// Of a Python source, or of the interpreter that runs one.
-bool is_python(const Frame& frame) {
-  const std::string_view object =
-      std::string_view(frame.module).substr(frame.module.rfind('/') + 1);
-  return frame.is_python() || has(frame.file, ".py") || has(frame.function, "_PyEval") ||
-         object.substr(0, 6) == "python" || object.substr(0, 9) == "libpython";
-}
-
 bool runs_python(const Run& run, const Process& process) {
   for (const CallSite& site : process.sites) {
     if (std::any_of(site.frames.begin(), site.frames.end(), is_python))
@@ -105,23 +109,6 @@ bool runs_python(const Run& run, const Process& process) {
     return stack.pid == process.pid &&
            std::any_of(stack.frames.begin(), stack.frames.end(), is_python);
   });
-}
-
-bool is_timed(std::string_view function) {
-  return has(function, "timedwait") || has(function, "clockwait") || has(function, "wait_for") ||
-         has(function, "wait_until") || has(function, "nanosleep");
-}
-
-/// Waits for another thread of its process, without a limit.
-bool in_untimed_lock(const StackSample& stack) {
-  bool waits = false;
-  for (const Frame& frame : stack.frames) {
-    if (is_timed(frame.function))
-      return false;
-    waits |= has(frame.function, "cond_wait") || has(frame.function, "sem_wait") ||
-             has(frame.function, "mutex_lock") || has(frame.function, "pthread_join");
-  }
-  return waits;
 }
 
 /// A thread that never issued a collective: can it be the one that ends the wait?
@@ -150,14 +137,6 @@ std::string may_act(const Run& run, const Process& process, const SamplePair& pa
   return fmt::format("thread {} runs Python and may go on", thread.tid);
 }
 
-/// In Thread.join of Python's threading: what ends it is the end of a thread of Python's.
-bool joins_a_thread(const StackSample& stack) {
-  const auto frame = std::find_if(stack.frames.begin(), stack.frames.end(),
-                                  [](const Frame& each) { return each.is_python(); });
-  return frame != stack.frames.end() && has(frame->module, "/threading.py") &&
-         (frame->function == "Thread.join" || frame->function == "Thread._wait_for_tstate_lock");
-}
-
 /// An issuer that joins a thread without a limit: it goes on when that does. The main thread could
 /// be called away by the handler of a signal, other than Ctrl-C.
 bool waits_for_a_thread(const Run& run, const Process& process, const SamplePair& pair,
@@ -176,9 +155,8 @@ bool is_behind(const Process& process, const StateSample& sample) {
   return sample.head > (process.collectives.empty() ? 0 : process.collectives.back().record + 1);
 }
 
-bool moved(const Process& process, const SamplePair& pair, std::uint64_t cutoff_ns) {
-  return pair.first->head != pair.second->head ||
-         last_event_ns(process, cutoff_ns) > pair.first->at_ns;
+bool moved(const ProcessState& state, const SamplePair& pair) {
+  return pair.first->head != pair.second->head || state.last_event_ns > pair.first->at_ns;
 }
 
 bool idle_in_conversation(const Run& run, Rank rank, std::uint64_t cutoff_ns) {
@@ -194,47 +172,71 @@ bool idle_in_conversation(const Run& run, Rank rank, std::uint64_t cutoff_ns) {
   return last != nullptr && last->message != "bye" && last->message != "fault";
 }
 
-/// Inside a send or receive that was called by its blocking name: it waits as long as the group
-/// does. What waits for an isend may have a limit of its own, which does not show.
-bool waits_for_message(const Process& process, const Collective& call, const StackSample* stack) {
-  if (stack == nullptr || !history::is_point_to_point(call.op) || call.site >= process.sites.size())
+/// Of a send or receive that was called by its blocking name: it waits for no other.
+bool blocks_by_name(const Process& process, const Collective& call) {
+  if (!history::is_point_to_point(call.op) || call.site >= process.sites.size())
     return false;
   const std::vector<Frame>& frames = process.sites[call.site].frames;
-  const bool blocks = std::any_of(frames.begin(), frames.end(), [](const Frame& frame) {
+  return std::any_of(frames.begin(), frames.end(), [](const Frame& frame) {
     return has(frame.module, "/torch/distributed/distributed_c10d.py") &&
            (frame.function == "send" || frame.function == "recv");
   });
-  return blocks && std::any_of(stack->frames.begin(), stack->frames.end(), [](const Frame& frame) {
-           return has(frame.function, "SendWork::wait") || has(frame.function, "RecvWork::wait");
-         });
 }
 
-/// It makes a group, and waits in the store until others have come to that, too.
-bool is_in_new_group(const StackSample& stack) {
-  bool makes = false, waits = false;
-  for (const Frame& frame : stack.frames) {
-    makes |= frame.function == "new_group" &&
-             has(frame.module, "/torch/distributed/distributed_c10d.py");
-    waits |= has(frame.function, "c10d::") && has(frame.function, "Store::wait");
+/// A wait for a message has always a limit: that of the group, or, which does not show, one of the
+/// caller's own, and it goes on by itself. It is the group's where the wait, which began after the
+/// last thing that the thread did, then ends.
+bool lasts_as_long_as_groups_let(const Process& process,
+                                 const std::vector<const Collective*>& calls,
+                                 const SamplePair& pair, std::int32_t tid) {
+  constexpr std::uint64_t kClocksMayDifferNs = 50'000'000;
+  const ThreadState& thread = *thread_in(*pair.second, tid);
+  if (!thread.until_ns)
+    return false;
+  std::uint64_t last_ns = process.opened_ns;
+  for (const Collective& call : process.collectives) {
+    if (static_cast<std::int32_t>(call.thread) == tid)
+      last_ns = std::max({last_ns, call.issued_ns, call.returned_ns.value_or(0)});
   }
-  return makes && waits;
+  return std::all_of(calls.begin(), calls.end(), [&](const Collective* call) {
+    const auto limit_ms = process.groups[call->group].timeout_ms;
+    if (!limit_ms)
+      return false;
+    const std::uint64_t limit_ns = static_cast<std::uint64_t>(*limit_ms) * 1'000'000;
+    return *thread.until_ns + kClocksMayDifferNs >= last_ns + limit_ns &&
+           *thread.until_ns <= pair.first->at_ns + limit_ns + kClocksMayDifferNs;
+  });
+}
+
+/// The wait for a message that was not called by its blocking name: for one of all that are open.
+std::optional<Wait> wait_for_any_message(const ProcessState& state, const SamplePair& pair,
+                                         std::int32_t tid) {
+  Wait wait{.thread = tid};
+  std::copy_if(state.open.begin(), state.open.end(), std::back_inserter(wait.calls),
+               [](const Collective* call) { return history::is_point_to_point(call->op); });
+  if (wait.calls.empty() || !lasts_as_long_as_groups_let(*state.process, wait.calls, pair, tid))
+    return std::nullopt;
+  return wait;
 }
 
 /// The wait of one sleeping issuer; none if it is in no wait that is known.
-std::optional<Wait> wait_of(const Run& run, const ProcessState& state, std::int32_t tid,
-                            std::uint64_t since_ns, std::uint64_t cutoff_ns) {
+std::optional<Wait> wait_of(const Run& run, const ProcessState& state, const SamplePair& pair,
+                            std::int32_t tid, std::uint64_t cutoff_ns) {
   const Process& process = *state.process;
   const Collective* last = nullptr;
   for (const Collective& call : process.collectives) {
     if (static_cast<std::int32_t>(call.thread) == tid && call.issued_ns <= cutoff_ns)
       last = &call;
   }
-  const StackSample* stack = last_stack(run, process, tid, since_ns, cutoff_ns);
+  const StackSample* stack = last_stack(run, process, tid, state.last_event_ns, cutoff_ns);
   const bool open =
       last != nullptr && std::find(state.open.begin(), state.open.end(), last) != state.open.end();
   const bool inside = open && (!last->returned_ns || *last->returned_ns > cutoff_ns);
-  if (open && waits_for_message(process, *last, stack))
-    return Wait{.thread = tid, .calls = {last}};
+  if (stack != nullptr && awaits_message(*stack)) {
+    if (open && blocks_by_name(process, *last))
+      return Wait{.thread = tid, .calls = {last}};
+    return wait_for_any_message(state, pair, tid);
+  }
   if (stack != nullptr && lasted_ns(run, *stack, is_in_new_group) >= kStoreMayTakeNs)
     return Wait{.thread = tid, .new_group = true};
   if (inside || (stack != nullptr && in_collective_wait(*stack))) {
@@ -254,19 +256,6 @@ std::optional<Wait> wait_of(const Run& run, const ProcessState& state, std::int3
 }
 
 }  // namespace
-
-bool is_known_helper(const StackSample& stack) {
-  constexpr std::array kHelpers{std::string_view{"_pin_memory_loop"},
-                                std::string_view{"QueueFeederThread"},
-                                std::string_view{"_feed"},
-                                std::string_view{"TMonitor"},
-                                std::string_view{"QueueListener"},
-                                std::string_view{"_monitor"}};
-  return std::any_of(stack.frames.begin(), stack.frames.end(), [&](const Frame& frame) {
-    return std::any_of(kHelpers.begin(), kHelpers.end(),
-                       [&](std::string_view helper) { return has(frame.function, helper); });
-  });
-}
 
 bool ProcessState::makes_a_group() const {
   return std::any_of(waits.begin(), waits.end(), [](const Wait& wait) { return wait.new_group; });
@@ -288,43 +277,6 @@ std::optional<SiteRef> whereabouts(const ProcessState& state, std::uint64_t cuto
       return site;
   }
   return std::nullopt;
-}
-
-std::uint64_t lasted_ns(const Run& run, const StackSample& last,
-                        const std::function<bool(const StackSample&)>& is_so) {
-  std::uint64_t since_ns = last.at_ns;
-  for (const StackSample& stack : run.stacks) {
-    if (stack.pid == last.pid && stack.tid == last.tid && stack.at_ns <= last.at_ns)
-      since_ns = is_so(stack) ? std::min(since_ns, stack.at_ns) : last.at_ns;
-  }
-  return last.at_ns - since_ns;
-}
-
-bool in_data_loader(const std::vector<Frame>& frames) {
-  return std::any_of(frames.begin(), frames.end(), [](const Frame& frame) {
-    return has(frame.file, "/torch/utils/data/dataloader.py");
-  });
-}
-
-bool in_collective_wait(const StackSample& stack) {
-  bool waits = false;
-  bool sleeps = false;
-  bool in_reducer = false;
-  bool in_c10d = false;
-  bool future = false;
-  for (const Frame& frame : stack.frames) {
-    const std::string_view function = frame.function;
-    if (is_timed(function) || (has(function, "Store") && has(function, "c10d::")))
-      return false;
-    sleeps |= has(function, "cond_wait") || has(function, "futex");
-    future |= has(function, "ivalue::Future::wait");
-    in_c10d |= has(function, "c10d::");
-    in_reducer |= has(function, "c10d::Reducer::finalize_backward");
-    waits |= has(function, "c10d::") && has(function, "Work") &&
-             (has(function, "::wait") || has(function, "::synchronize"));
-    waits |= has(function, "c10d::") && has(function, "::monitoredBarrier");
-  }
-  return waits || (future && in_c10d) || (in_reducer && sleeps);
 }
 
 std::vector<const Collective*> open_calls(const Process& process, std::uint64_t cutoff_ns) {
@@ -349,8 +301,8 @@ ProcessState state_of(const Run& run, const Process& process, std::uint64_t cuto
   state.rank = *process.rank;
   state.process = &process;
   state.open = open_calls(process, cutoff_ns);
-  const std::uint64_t since_ns = last_event_ns(process, cutoff_ns);
-  state.main_stack = last_stack(run, process, process.pid, since_ns, cutoff_ns);
+  state.last_event_ns = last_event_ns(process, cutoff_ns);
+  state.main_stack = last_stack(run, process, process.pid, state.last_event_ns, cutoff_ns);
   const auto not_closed = [&](std::string why) {
     state.not_closed = std::move(why);
     return state;
@@ -360,7 +312,7 @@ ProcessState state_of(const Run& run, const Process& process, std::uint64_t cuto
     return not_closed("it was not sampled twice");
   if (is_behind(process, *pair.second))
     return not_closed("its history is not known up to the sample");
-  if (moved(process, pair, cutoff_ns))
+  if (moved(state, pair))
     return not_closed("it moved between two samples");
   if (thread_in(*pair.second, process.pid) == nullptr)
     return not_closed("its main thread was not sampled");
@@ -380,14 +332,16 @@ ProcessState state_of(const Run& run, const Process& process, std::uint64_t cuto
     }
     if (!slept(pair, thread.tid))
       return not_closed(fmt::format("thread {} is active", thread.tid));
-    if (auto wait = wait_of(run, state, thread.tid, since_ns, cutoff_ns))
+    if (auto wait = wait_of(run, state, pair, thread.tid, cutoff_ns))
       state.waits.push_back(std::move(*wait));
-    else if (!waits_for_a_thread(run, process, pair, thread.tid, since_ns, cutoff_ns))
+    else if (!waits_for_a_thread(run, process, pair, thread.tid, state.last_event_ns, cutoff_ns))
       return not_closed(fmt::format("thread {} is in no wait that is known", thread.tid));
   }
   if (state.waits.empty())
     return not_closed("none of its threads is in a call");
   state.closed = true;
+  if (was_idle(pair))
+    state.idle_from_ns = pair.first->at_ns;
   return state;
 }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -30,6 +29,9 @@ struct ProcessState {
   std::vector<Wait> waits{};
   std::vector<const Collective*> open{};  ///< Not known to be done, in record order.
   const StackSample* main_stack{};        ///< Of the main thread, since the last thing it did.
+  std::uint64_t last_event_ns{};          ///< The last thing that its history tells.
+  /// From here to its last sample all of its threads slept, but for next to nothing; if they did.
+  std::optional<std::uint64_t> idle_from_ns{};
   [[nodiscard]] bool makes_a_group() const;
 };
 
@@ -42,19 +44,5 @@ ProcessState state_of(const Run& run, const Process& process, std::uint64_t cuto
 /// Where a rank is, or else where it was when it last issued something.
 std::optional<SiteRef> whereabouts(const ProcessState& state, std::uint64_t cutoff_ns,
                                    const std::string& role);
-
-/// A thread of a library that runs Python and never issues a collective.
-bool is_known_helper(const StackSample& stack);
-
-/// For how long the thread of this sample has been seen so whenever it was looked at; 0 if it is
-/// not.
-std::uint64_t lasted_ns(const Run& run, const StackSample& last,
-                        const std::function<bool(const StackSample&)>& is_so);
-
-/// In the code of torch.utils.data's loader, which fetches a batch.
-bool in_data_loader(const std::vector<Frame>& frames);
-
-/// In a c10d wait without a limit of its own (a store wait is none).
-bool in_collective_wait(const StackSample& stack);
 
 }  // namespace lockstep::checkers

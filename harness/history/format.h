@@ -134,7 +134,8 @@ struct GroupEntry {
   std::uint64_t issued, returned, completed;
   std::uint64_t signature_chain, site_chain;  ///< Heads of the digest chain.
   std::uint64_t p2p_issued, p2p_returned, p2p_completed;
-  std::uint8_t reserved[24];
+  std::int64_t timeout_ms;  ///< 0 = not known.
+  std::uint8_t reserved[16];
   std::uint64_t signatures[kLastSignatures];  ///< Of collective seq: [seq % 64].
   char name[256];  ///< Zero-terminated; a longer one is cut and hashed at its end.
   std::int32_t ranks[kInlineRanks];

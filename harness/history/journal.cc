@@ -101,6 +101,8 @@ Result<void> JournalWriter::append(const StateSample& event) {
     if (thread.for_own_threads) {
       threads.back()["for_own_threads"] = true;
       threads.back()["for_ever"] = thread.for_ever;
+      if (thread.until_ns)
+        threads.back()["until_ns"] = *thread.until_ns;
     }
   }
   for (const ChildState& child : event.children)

@@ -53,6 +53,7 @@ void read(Fields& fields, StateSample& event) {
     each.get("cpu_ns", thread.cpu_ns);
     each.get("for_own_threads", thread.for_own_threads);
     each.get("for_ever", thread.for_ever);
+    each.get("until_ns", thread.until_ns);
     thread.state = state.empty() ? '?' : state[0];
   });
   fields.each_object("children", [&](Fields& each) {

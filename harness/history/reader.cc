@@ -299,6 +299,8 @@ void ProcessReader::take_group(std::size_t index, const GroupEntry& entry) {
     group.generation = entry.generation;
     group.size = entry.size;
     group.my_rank = entry.my_rank;
+    if (entry.timeout_ms > 0)
+      group.timeout_ms = entry.timeout_ms;
     group_sites_.push_back(entry.site);  // Its definition is read after the groups.
     if ((entry.flags & kRanksKnown) != 0 && entry.rank_count <= kInlineRanks) {
       for (std::uint32_t i = 0; i < entry.rank_count; ++i)

@@ -89,6 +89,7 @@ struct Group {
   std::vector<Rank> ranks{};  ///< Global ranks by group rank; empty = not known.
   std::uint32_t site{};
   bool seen_from_creation{};  ///< Every collective since the group's creation was seen.
+  std::optional<std::int64_t> timeout_ms{};  ///< Its own limit for a wait; none = not known.
   std::uint64_t issued{}, returned{},
       completed{};  ///< Collectives so far, dropped ones included (p2p apart).
   std::vector<std::uint64_t>
@@ -185,7 +186,8 @@ struct ThreadState {
   std::uint64_t context_switches{};  ///< Voluntary: how often it went to sleep.
   std::uint64_t cpu_ns{};
   bool for_own_threads{};  ///< In a futex that only threads of its process can wake,
-  bool for_ever{};         ///< and without a limit.
+  bool for_ever{};         ///< and without a limit,
+  std::optional<std::uint64_t> until_ns{};  ///< or until then.
 };
 
 struct ChildState {

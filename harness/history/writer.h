@@ -38,6 +38,7 @@ struct GroupInfo {
   const std::int32_t* ranks = nullptr;  ///< Global ranks by group rank; null = not known.
   std::uint32_t rank_count = 0;
   std::uint32_t site = 0;
+  std::int64_t timeout_ms = 0;  ///< Its own limit for a wait; 0 = not known.
   /// Every collective from the group's creation on will be told. False for a group met when already
   /// in use.
   bool from_creation = false;

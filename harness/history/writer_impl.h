@@ -156,6 +156,7 @@ inline GroupHandle Writer::define_group(const GroupInfo& info) noexcept {
   group.size = info.size;
   group.my_rank = info.my_rank;
   group.site = info.site;
+  group.timeout_ms = info.timeout_ms;
   group.created_ns = clock_ns(CLOCK_MONOTONIC);
   if (info.ranks != nullptr) {
     group.rank_count = info.rank_count;

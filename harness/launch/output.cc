@@ -130,7 +130,9 @@ bool Output::read_some(Stream& stream) {
   if (stream.tail.size() > 2 * kTailMax)
     stream.tail.erase(0, stream.tail.size() - kTailMax);
   stream.unfinished += text;
-  pass_on(stream, stream.unfinished.rfind('\n') + 1);  // All of it, or nothing yet.
+  const std::size_t lines = stream.unfinished.rfind('\n') + 1;
+  const bool long_line = stream.unfinished.size() - lines >= PIPE_BUF;
+  pass_on(stream, long_line ? stream.unfinished.size() : lines);
   return true;
 }
 
@@ -153,8 +155,7 @@ void Output::pump() {
     Outlet& outlet = outlets_[stream.outlet];
     while (stream.pipe && !outlet.full() && read_some(stream)) {
     }
-    if (!stream.pipe || stream.unfinished.size() >= PIPE_BUF ||
-        Clock::now() >= stream.read_at + kLineMayTake)
+    if (!stream.pipe || Clock::now() >= stream.read_at + kLineMayTake)
       pass_on(stream, stream.unfinished.size());
     outlet.write_some();
     if (outlet.closed)

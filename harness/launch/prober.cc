@@ -268,7 +268,8 @@ void Prober::read_states(const std::vector<Watched>& processes) {
                                 .context_switches = thread.context_switches,
                                 .cpu_ns = thread.cpu_ns,
                                 .for_own_threads = own_wait.has_value(),
-                                .for_ever = own_wait && own_wait->for_ever});
+                                .for_ever = own_wait && own_wait->for_ever,
+                                .until_ns = own_wait ? own_wait->until_ns : std::nullopt});
     }
     sample.caught_signals = os::caught_signals(watched.id.pid);
     add_children(sample, all);

@@ -51,6 +51,30 @@ std::optional<SystemCall> system_call_of(std::int32_t pid, std::int32_t tid) {
   return call;
 }
 
+// Of futex(2).
+constexpr std::size_t kOperation = 1, kTimeout = 3;
+
+std::int64_t clock_ns(clockid_t clock) {
+  timespec now{};
+  ::clock_gettime(clock, &now);
+  return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
+}
+
+/// When the wait for a condition ends that has a limit: it is given as an instant.
+std::optional<std::uint64_t> end_of_futex_wait(std::int32_t pid, const SystemCall& call) {
+  timespec until{};
+  const iovec local{&until, sizeof until};
+  const iovec remote{reinterpret_cast<void*>(call.arguments[kTimeout]), sizeof until};
+  const int operation = call.number_at(kOperation);
+  if ((operation & FUTEX_CMD_MASK) != FUTEX_WAIT_BITSET ||
+      ::process_vm_readv(pid, &local, 1, &remote, 1, 0) != static_cast<ssize_t>(sizeof until))
+    return std::nullopt;
+  std::int64_t at_ns = until.tv_sec * 1'000'000'000LL + until.tv_nsec;
+  if ((operation & FUTEX_CLOCK_REALTIME) != 0)
+    at_ns -= clock_ns(CLOCK_REALTIME) - clock_ns(CLOCK_MONOTONIC);
+  return at_ns < 0 ? std::nullopt : std::optional<std::uint64_t>(at_ns);
+}
+
 struct Awaited {
   std::int32_t descriptor{};
   bool reads{}, writes{};
@@ -170,14 +194,15 @@ std::optional<std::int32_t> waits_for_child(std::int32_t pid) {
 }
 
 std::optional<OwnWait> waits_for_own_threads(std::int32_t pid, std::int32_t tid) {
-  constexpr std::size_t kOperation = 1, kTimeout = 3;
   const std::optional<SystemCall> call = system_call_of(pid, tid);
   const bool in_futex = call && (call->number == SYS_futex ||
                                  (call->number == SYS_restart_syscall &&
                                   wait_channel(pid, tid).find("futex") != std::string::npos));
   if (!in_futex || (call->number_at(kOperation) & FUTEX_PRIVATE_FLAG) == 0)
     return std::nullopt;
-  return OwnWait{.for_ever = call->arguments[kTimeout] == 0};
+  if (call->arguments[kTimeout] == 0)
+    return OwnWait{.for_ever = true};
+  return OwnWait{.until_ns = end_of_futex_wait(pid, *call)};
 }
 
 std::vector<std::int32_t> holders_of_what_it_waits_for(std::int32_t pid,

@@ -14,6 +14,8 @@ std::optional<std::int32_t> waits_for_child(std::int32_t pid);
 /// A wait in futex(2) that only threads of the process can end: for a lock or a queue of its own.
 struct OwnWait {
   bool for_ever{};  ///< Without a limit.
+  std::optional<std::uint64_t>
+      until_ns{};  ///< With one: when it ends, CLOCK_MONOTONIC; none if not told.
 };
 
 /// That of a thread; none where it is in none, or it is not told.

@@ -26,6 +26,15 @@ std::vector<std::int32_t> global_ranks(c10d::ProcessGroup& group, std::int32_t w
   return ranks;
 }
 
+/// How long its backend lets a wait last that is given no limit; 0 = not known.
+std::int64_t timeout_ms(c10d::ProcessGroup& group) {
+  try {
+    return group.getDefaultBackend()->getBackendOptions()->timeout.count();
+  } catch (const std::exception&) {
+    return 0;
+  }
+}
+
 constexpr std::uint64_t kNoCounter = ~std::uint64_t{0};
 
 /// Of its backend; without one nobody can say whether something went past the tap.
@@ -138,6 +147,7 @@ void Groups::define(c10d::ProcessGroup& group, Known& known, std::uint64_t seque
   info.ranks = ranks.empty() ? nullptr : ranks.data();
   info.rank_count = static_cast<std::uint32_t>(ranks.size());
   info.site = site;
+  info.timeout_ms = timeout_ms(group);
   info.from_creation = sequence == 0;
   known.handle.store(writer_.define_group(info).index, std::memory_order_relaxed);
   known.expected.store(sequence, std::memory_order_relaxed);

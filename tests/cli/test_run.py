@@ -78,7 +78,7 @@ class AnyProgram(RunTest):
     def test_who_reads_late_gets_what_a_pipe_still_held(self) -> None:
         """A part is still in the rank's pipe when it has ended: what we hold back has a limit."""
         for lines in (11_200, 11_300, 11_400):
-            text = f"import os; os.write(1, (b'x' * 99 + b'\\n') * {lines}); os.mkdir('{lines}')"
+            text = f"import os; os.write(1, (b'x' * 99 + b'\n') * {lines}); os.mkdir('{lines}')"
             with self.subTest(lines=lines):
                 shutil.rmtree(self.directory / "run", ignore_errors=True)
                 process = self.start("-n", "1", "--", sys.executable, "-c", text)
@@ -86,6 +86,17 @@ class AnyProgram(RunTest):
                 time.sleep(1)  # It has ended; what it printed is on the way.
                 self.assertEqual(len(process.communicate(timeout=DEADLINE_S)[0]), 100 * lines)
                 self.assertEqual(process.returncode, 0)
+
+    def test_a_line_that_does_not_end_costs_no_more_than_lines_do(self) -> None:
+        took = []
+        for chunk in ("b'x' * 99 + b'\\n'", "b'x' * 100"):
+            shutil.rmtree(self.directory / "run", ignore_errors=True)
+            process = self.start("-n", "1", "--", sys.executable, "-c", f"import os; os.write(1, ({chunk}) * 600_000)")
+            time.sleep(1)  # A reader that comes late.
+            begun = time.monotonic()
+            self.assertEqual(len(process.communicate(timeout=DEADLINE_S)[0]), 60_000_000)
+            took.append(time.monotonic() - begun)
+        self.assertLess(took[1], 5 * took[0] + 5)
 
     def test_lines_of_ranks_stay_whole(self) -> None:
         in_two = ("import os, time\nfor i in range(100):\n"

@@ -347,6 +347,7 @@ TEST(Tap, ACallWhoseArgumentsAreRefusedHidesNothing) {
   EXPECT_TRUE(seen[0].collectives[1].failed);
   EXPECT_TRUE(seen[0].groups[0].seen_from_creation);
   EXPECT_TRUE(seen[0].vouches(0));
+  EXPECT_GT(seen[0].groups[0].timeout_ms.value_or(0), 0);
 }
 
 }  // namespace

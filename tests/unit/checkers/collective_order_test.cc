@@ -347,6 +347,22 @@ TEST(CollectiveOrder, AForwardTooManyIsFoundAtItsOwnLine) {
   EXPECT_EQ(finding.sites[0].role, "culprit");
 }
 
+// Of two ranks nobody is named, but both lines are: where they part, not where it shows.
+TEST(CollectiveOrder, OfTwoRanksTheLinesAreToldWhereTheyPart) {
+  const Row step{broadcast("dp", 10).at("bn.cc", 4), all_reduce("dp", 8).at("ddp.cc", 6)};
+  const Finding finding = only_finding(make_run({
+      times(2, step) + Row{broadcast("dp", 10).at("extra.cc", 1)} + step,
+      times(3, step),
+  }));
+  EXPECT_TRUE(finding.culprits.empty());
+  EXPECT_EQ(finding.seq, 5U);
+  ASSERT_EQ(finding.sites.size(), 2U);
+  EXPECT_EQ(finding.sites[0].file, "extra.cc");
+  EXPECT_EQ(finding.sites[1].file, "bn.cc");
+  EXPECT_EQ(finding.evidence.front(),
+            "their lines part at #4: rank 0 at extra.cc:1, rank 1 at bn.cc:4");
+}
+
 // What the extra forward does first (rebuilding buckets) is done from its line instead of the
 // regular one.
 TEST(CollectiveOrder, AForwardTooManyThatTakesOverWhatIsDoneOnce) {

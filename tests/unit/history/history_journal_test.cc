@@ -117,6 +117,25 @@ TEST(HistoryJournal, EveryEventComesBack) {
   EXPECT_EQ(run.notes.at(0).at_ns, 10U);
 }
 
+TEST(HistoryJournal, TheEndOfAThreadsWaitComesBack) {
+  const TempDir place;
+  const std::string path = place / "lockstep.jsonl";
+  ThreadState limited{75, 'S', "futex_wait", 11, 12};
+  limited.for_own_threads = true;
+  ThreadState for_ever = limited;
+  limited.until_ns = 13;
+  for_ever.for_ever = true;
+  auto writer = JournalWriter::create(path);
+  ASSERT_TRUE(writer);
+  ASSERT_TRUE(writer->append(StateSample{.at_ns = 5, .pid = 74, .threads = {limited, for_ever}}));
+  const auto run = read_journal(*read_whole(path, 1U << 20));
+  ASSERT_EQ(run.states.size(), 1U);
+  EXPECT_EQ(run.states[0].threads.at(0).until_ns, 13U);
+  EXPECT_FALSE(run.states[0].threads.at(0).for_ever);
+  EXPECT_FALSE(run.states[0].threads.at(1).until_ns);
+  EXPECT_TRUE(run.states[0].threads.at(1).for_ever);
+}
+
 TEST(HistoryJournal, EveryCutIsSeen) {
   const std::string whole = three_notes();
   ASSERT_TRUE(read_journal(whole).journal_complete);

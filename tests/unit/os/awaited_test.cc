@@ -75,6 +75,16 @@ TEST(Awaited, AWaitThatOnlyThreadsOfTheProcessCanEnd) {
       return own && own->for_ever == for_ever;
     })) << for_ever;
   }
+  const auto begun = std::chrono::steady_clock::now();
+  const Child limited([&] { wait(false); });
+  std::optional<OwnWait> own;
+  ASSERT_TRUE(comes_true([&] {
+    own = waits_for_own_threads(limited.pid, limited.pid);
+    return own && own->until_ns;
+  }));
+  const std::chrono::nanoseconds until(*own->until_ns);
+  EXPECT_GE(until, begun.time_since_epoch() + std::chrono::hours(1));
+  EXPECT_LE(until, std::chrono::steady_clock::now().time_since_epoch() + std::chrono::hours(1));
   const Child with_others([] {
     void* const memory =
         ::mmap(nullptr, sizeof(sem_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -1,0 +1,107 @@
+#include "checkers/wait_stacks.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace lockstep::checkers {
+namespace {
+
+bool has(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+bool is_timed(std::string_view function) {
+  return has(function, "timedwait") || has(function, "clockwait") || has(function, "wait_for") ||
+         has(function, "wait_until") || has(function, "nanosleep");
+}
+
+}  // namespace
+
+bool is_python(const Frame& frame) {
+  const std::string_view object =
+      std::string_view(frame.module).substr(frame.module.rfind('/') + 1);
+  return frame.is_python() || has(frame.file, ".py") || has(frame.function, "_PyEval") ||
+         object.substr(0, 6) == "python" || object.substr(0, 9) == "libpython";
+}
+
+bool is_known_helper(const StackSample& stack) {
+  constexpr std::array<std::string_view, 4> kHelpers{"_pin_memory_loop", "Queue._feed",
+                                                     "TMonitor.run", "QueueListener._monitor"};
+  return std::any_of(stack.frames.begin(), stack.frames.end(), [&](const Frame& frame) {
+    return std::find(kHelpers.begin(), kHelpers.end(), frame.function) != kHelpers.end();
+  });
+}
+
+bool in_untimed_lock(const StackSample& stack) {
+  bool waits = false;
+  for (const Frame& frame : stack.frames) {
+    if (is_timed(frame.function))
+      return false;
+    waits |= has(frame.function, "cond_wait") || has(frame.function, "sem_wait") ||
+             has(frame.function, "mutex_lock") || has(frame.function, "pthread_join");
+  }
+  return waits;
+}
+
+bool joins_a_thread(const StackSample& stack) {
+  const auto frame = std::find_if(stack.frames.begin(), stack.frames.end(),
+                                  [](const Frame& each) { return each.is_python(); });
+  return frame != stack.frames.end() && has(frame->module, "/threading.py") &&
+         (frame->function == "Thread.join" || frame->function == "Thread._wait_for_tstate_lock");
+}
+
+bool awaits_message(const StackSample& stack) {
+  return std::any_of(stack.frames.begin(), stack.frames.end(), [](const Frame& frame) {
+    return has(frame.function, "SendWork::wait") || has(frame.function, "RecvWork::wait");
+  });
+}
+
+bool is_in_new_group(const StackSample& stack) {
+  bool makes = false, waits = false;
+  for (const Frame& frame : stack.frames) {
+    makes |= frame.function == "new_group" &&
+             has(frame.module, "/torch/distributed/distributed_c10d.py");
+    waits |= has(frame.function, "c10d::") && has(frame.function, "Store::wait");
+  }
+  return makes && waits;
+}
+
+bool in_data_loader(const std::vector<Frame>& frames) {
+  return std::any_of(frames.begin(), frames.end(), [](const Frame& frame) {
+    return has(frame.file, "/torch/utils/data/dataloader.py");
+  });
+}
+
+bool in_collective_wait(const StackSample& stack) {
+  bool waits = false;
+  bool sleeps = false;
+  bool in_reducer = false;
+  bool in_c10d = false;
+  bool future = false;
+  for (const Frame& frame : stack.frames) {
+    const std::string_view function = frame.function;
+    if (is_timed(function) || (has(function, "Store") && has(function, "c10d::")))
+      return false;
+    sleeps |= has(function, "cond_wait") || has(function, "futex");
+    future |= has(function, "ivalue::Future::wait");
+    in_c10d |= has(function, "c10d::");
+    in_reducer |= has(function, "c10d::Reducer::finalize_backward");
+    waits |= has(function, "c10d::") && has(function, "Work") &&
+             (has(function, "::wait") || has(function, "::synchronize"));
+    waits |= has(function, "c10d::") && has(function, "::monitoredBarrier");
+  }
+  return waits || (future && in_c10d) || (in_reducer && sleeps);
+}
+
+std::uint64_t lasted_ns(const Run& run, const StackSample& last,
+                        const std::function<bool(const StackSample&)>& is_so) {
+  std::uint64_t since_ns = last.at_ns;
+  for (const StackSample& stack : run.stacks) {
+    if (stack.pid == last.pid && stack.tid == last.tid && stack.at_ns <= last.at_ns)
+      since_ns = is_so(stack) ? std::min(since_ns, stack.at_ns) : last.at_ns;
+  }
+  return last.at_ns - since_ns;
+}
+
+}  // namespace lockstep::checkers

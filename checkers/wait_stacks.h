@@ -1,0 +1,41 @@
+// What the stack of a thread says that it waits for.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "harness/history/run.h"
+
+namespace lockstep::checkers {
+
+/// Of a Python source, or of the interpreter that runs one.
+bool is_python(const Frame& frame);
+
+/// A thread of a library that runs Python and never issues a collective.
+bool is_known_helper(const StackSample& stack);
+
+/// Waits for another thread of its process, without a limit.
+bool in_untimed_lock(const StackSample& stack);
+
+/// In Thread.join of Python's threading: what ends it is the end of a thread of Python's.
+bool joins_a_thread(const StackSample& stack);
+
+/// Inside the wait for a message.
+bool awaits_message(const StackSample& stack);
+
+/// It makes a group, and waits in the store until others have come to that, too.
+bool is_in_new_group(const StackSample& stack);
+
+/// In the code of torch.utils.data's loader, which fetches a batch.
+bool in_data_loader(const std::vector<Frame>& frames);
+
+/// In a c10d wait without a limit of its own (a store wait is none).
+bool in_collective_wait(const StackSample& stack);
+
+/// For how long the thread of this sample has been seen so whenever it was looked at; 0 if it is
+/// not.
+std::uint64_t lasted_ns(const Run& run, const StackSample& last,
+                        const std::function<bool(const StackSample&)>& is_so);
+
+}  // namespace lockstep::checkers
