@@ -7,6 +7,7 @@
 
 #include "checkers/agreement.h"
 #include "checkers/attribution.h"
+#include "checkers/failures.h"
 #include "checkers/owing.h"
 #include "checkers/ranks_by_text.h"
 #include "checkers/sites.h"
@@ -98,6 +99,7 @@ class Explainer {
             : "none of the ranks that wait can go on without the ones that owe, and those never "
               "will";
     add_sites(finding, knot);
+    add_ends_of_threads(finding);
     add_evidence(finding);
     return finding;
   }
@@ -158,6 +160,13 @@ class Explainer {
     }
     if (!gone.empty())
       return {gone, Confidence::kCertain};
+    RankSet lost_a_thread;
+    for (const Rank rank : knot.absent) {
+      if (end_of_a_thread(rank) != nullptr)
+        lost_a_thread.insert(rank);
+    }
+    if (!lost_a_thread.empty())
+      return {lost_a_thread, Confidence::kCertain};
     if (code_of(knot) == "LS305")
       return {knot.absent, Confidence::kCertain};
     if (history::is_point_to_point(knot.call->op) || code_of(knot) == "LS302" ||
@@ -171,6 +180,32 @@ class Explainer {
     }
     return blame_minority(*knot.group, {inside, knot.absent},
                           known_before(*knot.group, knot.call->seq));
+  }
+
+  /// What ended a thread of a rank that waits for its own threads for ever.
+  [[nodiscard]] const Raised* end_of_a_thread(Rank rank) const {
+    const ProcessState* const state = situation_.state(rank);
+    if (state == nullptr || !state->waits_for_itself())
+      return nullptr;
+    const auto raised =
+        std::find_if(run_.raised.begin(), run_.raised.end(), [&](const Raised& each) {
+          return each.pid == state->process->pid && each.at_ns <= situation_.cutoff_ns() &&
+                 ended_a_thread(each.raised_at.frames);
+        });
+    return raised == run_.raised.end() ? nullptr : &*raised;
+  }
+
+  void add_ends_of_threads(Finding& finding) const {
+    for (const Rank rank : finding.culprits) {
+      const Raised* const raised = end_of_a_thread(rank);
+      if (raised == nullptr)
+        continue;
+      const auto site = site_of(rank, raised->raised_at.frames, "raised");
+      finding.evidence.push_back(fmt::format("a thread of rank {} was ended by {}{}", rank.value,
+                                             first_line(raised->text), at_site(site)));
+      if (site)
+        finding.sites.push_back(*site);
+    }
   }
 
   [[nodiscard]] std::string headline(const Knot& knot, const std::string& code) const {
@@ -250,6 +285,9 @@ class Explainer {
     if (wait.next_request)
       return "has answered its last request and waits for the next, which is not sent before all "
              "have answered";
+    if (wait.own_threads)
+      return fmt::format("waits for a thread of its own{}, and none of them can go on",
+                         at_site(whereabouts(state, situation_.cutoff_ns(), "peer")));
     if (wait.new_group)
       return fmt::format("in new_group{}, and waits there for others to make that group",
                          at_site(whereabouts(state, situation_.cutoff_ns(), "peer")));

@@ -75,6 +75,17 @@ std::uint64_t hash(std::uint64_t h, std::string_view text) {
   return h;
 }
 
+/// One of them is this method of Python's Thread; tracebacks leave out the class.
+bool in_threading(const std::vector<Frame>& frames, std::string_view method) {
+  return std::any_of(frames.begin(), frames.end(), [&](const Frame& frame) {
+    constexpr std::string_view kFile = "/threading.py";
+    const std::string& file = frame.file.empty() ? frame.module : frame.file;
+    return (frame.function == method || frame.function == fmt::format("Thread.{}", method)) &&
+           file.size() > kFile.size() &&
+           file.compare(file.size() - kFile.size(), kFile.size(), kFile) == 0;
+  });
+}
+
 }  // namespace
 
 std::uint64_t site_key(const Process& process, std::uint32_t site) {
@@ -145,15 +156,12 @@ std::optional<SiteRef> parting_site_of(const Process& process, const Collective&
 }
 
 bool is_of_python_thread(const Process& process, const Collective& call) {
-  if (call.site >= process.sites.size())
-    return false;
-  const std::vector<Frame>& frames = process.sites[call.site].frames;
-  return std::any_of(frames.begin(), frames.end(), [](const Frame& frame) {
-    constexpr std::string_view kFile = "/threading.py";
-    const std::string& file = frame.file.empty() ? frame.module : frame.file;
-    return frame.function == "_bootstrap" && file.size() > kFile.size() &&
-           file.compare(file.size() - kFile.size(), kFile.size(), kFile) == 0;
-  });
+  return call.site < process.sites.size() &&
+         in_threading(process.sites[call.site].frames, "_bootstrap");
+}
+
+bool ended_a_thread(const std::vector<Frame>& raised_at) {
+  return in_threading(raised_at, "_bootstrap_inner");  // Where no code of the program catches.
 }
 
 std::vector<Frame> frames_of_abort(const Run& run, std::int32_t pid) {

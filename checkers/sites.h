@@ -38,6 +38,9 @@ std::optional<SiteRef> parting_site_of(const Process& process, const Collective&
 /// Issued by a thread that the program made with Python's threading.
 bool is_of_python_thread(const Process& process, const Collective& call);
 
+/// An exception that was raised there ended a thread of Python's: nobody caught it.
+bool ended_a_thread(const std::vector<Frame>& raised_at);
+
 /// Of the thread that called abort(), from there outwards: lockstep looks at it before the process
 /// is gone. Empty where it did not.
 std::vector<Frame> frames_of_abort(const Run& run, std::int32_t pid);

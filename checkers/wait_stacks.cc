@@ -57,6 +57,28 @@ bool awaits_message(const StackSample& stack) {
   });
 }
 
+bool is_of_libtorch(const StackSample& stack) {
+  constexpr std::array<std::string_view, 5> kOthers{"libc10.so", "libstdc++.so", "libc.so",
+                                                    "libpthread.so", "libm.so"};
+  bool torch = false;
+  for (const Frame& frame : stack.frames) {
+    const std::string_view object =
+        std::string_view(frame.module).substr(frame.module.rfind('/') + 1);
+    const bool ours = object.substr(0, 12) == "libtorch_cpu";
+    if (!ours && std::none_of(kOthers.begin(), kOthers.end(), [&](std::string_view other) {
+          return object.substr(0, other.size()) == other;
+        }))
+      return false;
+    torch |= ours;
+  }
+  return torch;
+}
+
+bool is_for_tasks(const StackSample& stack) {
+  return std::any_of(stack.frames.begin(), stack.frames.end(),
+                     [](const Frame& frame) { return has(frame.function, "c10::ThreadPool"); });
+}
+
 bool is_in_new_group(const StackSample& stack) {
   bool makes = false, waits = false;
   for (const Frame& frame : stack.frames) {

@@ -24,6 +24,12 @@ bool joins_a_thread(const StackSample& stack);
 /// Inside the wait for a message.
 bool awaits_message(const StackSample& stack);
 
+/// Of a thread of LibTorch's that runs nothing of the program (Gloo's, which serves connections).
+bool is_of_libtorch(const StackSample& stack);
+
+/// Of a pool whose tasks may be of any kind (those that come by RPC are functions of the program).
+bool is_for_tasks(const StackSample& stack);
+
 /// It makes a group, and waits in the store until others have come to that, too.
 bool is_in_new_group(const StackSample& stack);
 

@@ -137,17 +137,37 @@ std::string may_act(const Run& run, const Process& process, const SamplePair& pa
   return fmt::format("thread {} runs Python and may go on", thread.tid);
 }
 
-/// An issuer that joins a thread without a limit: it goes on when that does. The main thread could
+/// An issuer that waits for another thread of its process, without a limit. The main thread could
 /// be called away by the handler of a signal, other than Ctrl-C.
-bool waits_for_a_thread(const Run& run, const Process& process, const SamplePair& pair,
-                        std::int32_t tid, std::uint64_t since_ns, std::uint64_t cutoff_ns) {
+bool waits_for_own_threads(const SamplePair& pair, std::int32_t tid) {
   constexpr auto bit = [](int signal) { return std::uint64_t{1} << (signal - 1); };
   constexpr std::uint64_t kHarmless = bit(SIGINT) | bit(32) | bit(33);  // Two are the C library's.
   const ThreadState* const now = thread_in(*pair.second, tid);
-  const StackSample* const stack = last_stack(run, process, tid, since_ns, cutoff_ns);
-  return now != nullptr && now->for_own_threads && now->for_ever && stack != nullptr &&
-         joins_a_thread(*stack) &&
+  return now != nullptr && now->for_own_threads && now->for_ever &&
          (pair.second->caught_signals.value_or(~kHarmless) & ~kHarmless) == 0;
+}
+
+/// Whatever waits for another thread of this process waits for ever: the others do, too, but for
+/// LibTorch's own that serve connections, and no call is open whose end may run something.
+bool nobody_wakes(const Run& run, const ProcessState& state, const SamplePair& pair,
+                  const std::vector<std::int32_t>& issuers, std::uint64_t cutoff_ns) {
+  const bool nothing_ends =
+      std::all_of(state.open.begin(), state.open.end(),
+                  [](const Collective* call) { return call->completion_unseen; });
+  return nothing_ends &&
+         std::all_of(
+             pair.second->threads.begin(), pair.second->threads.end(),
+             [&](const ThreadState& thread) {
+               if (std::find(issuers.begin(), issuers.end(), thread.tid) != issuers.end())
+                 return true;
+               const StackSample* const stack =
+                   last_stack(run, *state.process, thread.tid, 0, cutoff_ns);
+               if (stack == nullptr || is_for_tasks(*stack))
+                 return false;
+               return (thread.for_own_threads && thread.for_ever && slept(pair, thread.tid)) ||
+                      (has(thread.wchan, "ep") && has(thread.wchan, "poll") &&
+                       is_of_libtorch(*stack));
+             });
 }
 
 /// The process had written more, when it was sampled, than what is known of it.
@@ -261,6 +281,10 @@ bool ProcessState::makes_a_group() const {
   return std::any_of(waits.begin(), waits.end(), [](const Wait& wait) { return wait.new_group; });
 }
 
+bool ProcessState::waits_for_itself() const {
+  return std::any_of(waits.begin(), waits.end(), [](const Wait& wait) { return wait.own_threads; });
+}
+
 std::optional<SiteRef> whereabouts(const ProcessState& state, std::uint64_t cutoff_ns,
                                    const std::string& role) {
   const bool idle = std::any_of(state.waits.begin(), state.waits.end(),
@@ -324,6 +348,7 @@ ProcessState state_of(const Run& run, const Process& process, std::uint64_t cuto
       issuers.push_back(tid);
   }
   const bool python = runs_python(run, process);
+  std::vector<std::int32_t> for_own_threads;
   for (const ThreadState& thread : pair.second->threads) {
     if (std::find(issuers.begin(), issuers.end(), thread.tid) == issuers.end()) {
       if (std::string why = may_act(run, process, pair, thread, python, cutoff_ns); !why.empty())
@@ -334,8 +359,17 @@ ProcessState state_of(const Run& run, const Process& process, std::uint64_t cuto
       return not_closed(fmt::format("thread {} is active", thread.tid));
     if (auto wait = wait_of(run, state, pair, thread.tid, cutoff_ns))
       state.waits.push_back(std::move(*wait));
-    else if (!waits_for_a_thread(run, process, pair, thread.tid, state.last_event_ns, cutoff_ns))
+    else if (waits_for_own_threads(pair, thread.tid))
+      for_own_threads.push_back(thread.tid);
+    else
       return not_closed(fmt::format("thread {} is in no wait that is known", thread.tid));
+  }
+  for (const std::int32_t tid : for_own_threads) {
+    const StackSample* const stack = last_stack(run, process, tid, state.last_event_ns, cutoff_ns);
+    if (nobody_wakes(run, state, pair, issuers, cutoff_ns))
+      state.waits.push_back({.thread = tid, .own_threads = true});
+    else if (stack == nullptr || !joins_a_thread(*stack))  // What is joined ends by itself alone.
+      return not_closed(fmt::format("thread {} is in no wait that is known", tid));
   }
   if (state.waits.empty())
     return not_closed("none of its threads is in a call");

@@ -13,12 +13,14 @@
 namespace lockstep::checkers {
 
 /// What one blocked thread waits for: any one of `calls`, or the next request of the conversation,
-/// or that other ranks make the group that it makes (torch.distributed.new_group).
+/// or that other ranks make the group that it makes (torch.distributed.new_group), or other threads
+/// of its process, none of which can go on.
 struct Wait {
   std::int32_t thread{};
   std::vector<const Collective*> calls{};
   bool next_request{};
   bool new_group{};
+  bool own_threads{};
 };
 
 struct ProcessState {
@@ -33,6 +35,7 @@ struct ProcessState {
   /// From here to its last sample all of its threads slept, but for next to nothing; if they did.
   std::optional<std::uint64_t> idle_from_ns{};
   [[nodiscard]] bool makes_a_group() const;
+  [[nodiscard]] bool waits_for_itself() const;
 };
 
 /// Not known to be done before the cutoff: it did not complete, and its thread did not go on from a
