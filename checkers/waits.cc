@@ -252,7 +252,7 @@ std::optional<Wait> wait_of(const Run& run, const ProcessState& state, const Sam
   const bool open =
       last != nullptr && std::find(state.open.begin(), state.open.end(), last) != state.open.end();
   const bool inside = open && (!last->returned_ns || *last->returned_ns > cutoff_ns);
-  if (stack != nullptr && awaits_message(*stack)) {
+  if (!inside && stack != nullptr && awaits_message(*stack)) {
     if (open && blocks_by_name(process, *last))
       return Wait{.thread = tid, .calls = {last}};
     return wait_for_any_message(state, pair, tid);

@@ -78,7 +78,7 @@ class AnyProgram(RunTest):
     def test_who_reads_late_gets_what_a_pipe_still_held(self) -> None:
         """A part is still in the rank's pipe when it has ended: what we hold back has a limit."""
         for lines in (11_200, 11_300, 11_400):
-            text = f"import os; os.write(1, (b'x' * 99 + b'\n') * {lines}); os.mkdir('{lines}')"
+            text = f"import os; os.write(1, (b'x' * 99 + b'\\n') * {lines}); os.mkdir('{lines}')"
             with self.subTest(lines=lines):
                 shutil.rmtree(self.directory / "run", ignore_errors=True)
                 process = self.start("-n", "1", "--", sys.executable, "-c", text)

@@ -96,6 +96,12 @@ TEST(MessageWaits, WhoMayHaveTakenAMessageFromAnyoneIsNotKnown) {
   EXPECT_FALSE(certain_deadlock(run).has_value());
 }
 
+TEST(MessageWaits, ACallThatIsMadeOfMessagesIsWaitedForAsAWhole) {
+  lockstep::Run run = make_run({{barrier("a").inside()}, {barrier("b").inside()}});
+  hang_in_messages(run);
+  EXPECT_TRUE(certain_deadlock(run).has_value());
+}
+
 class Limit : public ::testing::Test {
  protected:
   void SetUp() override { ASSERT_TRUE(certain_deadlock(run_).has_value()); }
