@@ -11,6 +11,11 @@ bool has(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
+/// "libtorch_cpu.so".
+std::string_view object_of(const Frame& frame) {
+  return std::string_view(frame.module).substr(frame.module.rfind('/') + 1);
+}
+
 bool is_timed(std::string_view function) {
   return has(function, "timedwait") || has(function, "clockwait") || has(function, "wait_for") ||
          has(function, "wait_until") || has(function, "nanosleep");
@@ -19,8 +24,7 @@ bool is_timed(std::string_view function) {
 }  // namespace
 
 bool is_python(const Frame& frame) {
-  const std::string_view object =
-      std::string_view(frame.module).substr(frame.module.rfind('/') + 1);
+  const std::string_view object = object_of(frame);
   return frame.is_python() || has(frame.file, ".py") || has(frame.function, "_PyEval") ||
          object.substr(0, 6) == "python" || object.substr(0, 9) == "libpython";
 }
@@ -62,8 +66,7 @@ bool is_of_libtorch(const StackSample& stack) {
                                                     "libpthread.so", "libm.so"};
   bool torch = false;
   for (const Frame& frame : stack.frames) {
-    const std::string_view object =
-        std::string_view(frame.module).substr(frame.module.rfind('/') + 1);
+    const std::string_view object = object_of(frame);
     const bool ours = object.substr(0, 12) == "libtorch_cpu";
     if (!ours && std::none_of(kOthers.begin(), kOthers.end(), [&](std::string_view other) {
           return object.substr(0, other.size()) == other;

@@ -364,9 +364,11 @@ ProcessState state_of(const Run& run, const Process& process, std::uint64_t cuto
     else
       return not_closed(fmt::format("thread {} is in no wait that is known", thread.tid));
   }
+  const bool for_ever =
+      !for_own_threads.empty() && nobody_wakes(run, state, pair, issuers, cutoff_ns);
   for (const std::int32_t tid : for_own_threads) {
     const StackSample* const stack = last_stack(run, process, tid, state.last_event_ns, cutoff_ns);
-    if (nobody_wakes(run, state, pair, issuers, cutoff_ns))
+    if (for_ever)
       state.waits.push_back({.thread = tid, .own_threads = true});
     else if (stack == nullptr || !joins_a_thread(*stack))  // What is joined ends by itself alone.
       return not_closed(fmt::format("thread {} is in no wait that is known", tid));

@@ -18,6 +18,7 @@
 #include <sstream>
 #include <string>
 
+#include "harness/base/clock.h"
 #include "harness/os/kernel_objects.h"
 #include "harness/os/proc.h"
 #include "harness/os/sockets.h"
@@ -54,24 +55,27 @@ std::optional<SystemCall> system_call_of(std::int32_t pid, std::int32_t tid) {
 // Of futex(2).
 constexpr std::size_t kOperation = 1, kTimeout = 3;
 
-std::int64_t clock_ns(clockid_t clock) {
-  timespec now{};
-  ::clock_gettime(clock, &now);
-  return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
+bool read_memory(std::int32_t pid, std::uint64_t address, void* to, std::size_t bytes) {
+  const iovec local{to, bytes};
+  const iovec remote{reinterpret_cast<void*>(address), bytes};
+  return ::process_vm_readv(pid, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(bytes);
 }
+
+std::int64_t in_ns(const timespec& time) { return time.tv_sec * 1'000'000'000LL + time.tv_nsec; }
 
 /// When the wait for a condition ends that has a limit: it is given as an instant.
 std::optional<std::uint64_t> end_of_futex_wait(std::int32_t pid, const SystemCall& call) {
   timespec until{};
-  const iovec local{&until, sizeof until};
-  const iovec remote{reinterpret_cast<void*>(call.arguments[kTimeout]), sizeof until};
   const int operation = call.number_at(kOperation);
   if ((operation & FUTEX_CMD_MASK) != FUTEX_WAIT_BITSET ||
-      ::process_vm_readv(pid, &local, 1, &remote, 1, 0) != static_cast<ssize_t>(sizeof until))
+      !read_memory(pid, call.arguments[kTimeout], &until, sizeof until))
     return std::nullopt;
-  std::int64_t at_ns = until.tv_sec * 1'000'000'000LL + until.tv_nsec;
-  if ((operation & FUTEX_CLOCK_REALTIME) != 0)
-    at_ns -= clock_ns(CLOCK_REALTIME) - clock_ns(CLOCK_MONOTONIC);
+  std::int64_t at_ns = in_ns(until);
+  if ((operation & FUTEX_CLOCK_REALTIME) != 0) {
+    timespec now{};
+    ::clock_gettime(CLOCK_REALTIME, &now);
+    at_ns -= in_ns(now) - static_cast<std::int64_t>(now_ns());
+  }
   return at_ns < 0 ? std::nullopt : std::optional<std::uint64_t>(at_ns);
 }
 
@@ -83,9 +87,7 @@ struct Awaited {
 /// What poll(2) was asked for.
 std::vector<Awaited> polled_by(std::int32_t pid, const SystemCall& call) {
   std::vector<pollfd> asked(std::min<std::size_t>(call.arguments[1], kPolledMax));
-  const iovec local{asked.data(), asked.size() * sizeof(pollfd)};
-  const iovec remote{reinterpret_cast<void*>(call.arguments[0]), local.iov_len};
-  if (::process_vm_readv(pid, &local, 1, &remote, 1, 0) != static_cast<ssize_t>(local.iov_len))
+  if (!read_memory(pid, call.arguments[0], asked.data(), asked.size() * sizeof(pollfd)))
     return {};
   std::vector<Awaited> awaited;
   for (const pollfd& one : asked)

@@ -12,12 +12,11 @@ using checkers::certain_deadlock;
 constexpr std::int64_t kLimitMs = 60'000;
 
 /// All ranks sleep in the wait for a message, as long as their group lets them.
-void hang_in_messages(lockstep::Run& run, const char* work = "RecvWork") {
+void hang_in_messages(lockstep::Run& run) {
   hang(run, false);
   for (StackSample& stack : run.stacks)
-    stack = stack_of(
-        run, *stack.rank,
-        {"pthread_cond_timedwait", std::string("c10d::ProcessGroupGloo::") + work + "::wait"});
+    stack = stack_of(run, *stack.rank,
+                     {"pthread_cond_timedwait", "c10d::ProcessGroupGloo::RecvWork::wait"});
   for (Process& process : run.processes) {
     for (Group& group : process.groups)
       group.timeout_ms = kLimitMs;
@@ -56,13 +55,8 @@ TEST(MessageWaits, AMessageThatMayStillComeIsNoProof) {
   hang_in_messages(run);
   ASSERT_TRUE(certain_deadlock(run).has_value());
   for (StateSample& sample : run.states) {  // Rank 1 still works at what it has sent.
-    if (sample.rank == Rank{1} && sample.at_ns > stall_ns(run)) {
-      sample.threads.push_back({77, 'S', "", 0, 20 * kMs});
-    }
-  }
-  for (StateSample& sample : run.states) {
-    if (sample.rank == Rank{1} && sample.at_ns == stall_ns(run))
-      sample.threads.push_back({77, 'S', "", 0, 0});
+    if (sample.rank == Rank{1})
+      sample.threads.push_back({77, 'S', "", 0, sample.at_ns > stall_ns(run) ? 20 * kMs : 0});
   }
   EXPECT_FALSE(certain_deadlock(run).has_value());
 }
