@@ -14,27 +14,50 @@ namespace {
 
 constexpr std::uint64_t kSomeBytes = 1 << 16;
 constexpr int kLooksInARow = 4;
+constexpr std::uint64_t kReadAllEveryNs = 2'000'000'000;
 
 }  // namespace
 
-std::vector<os::ProcessStat> FamilyWatch::look(const std::vector<Watched>& known) {
-  std::vector<os::ProcessStat> family = os::descendants_of(::getpid(), os::read_processes());
+const std::vector<os::ProcessStat>& FamilyWatch::look(const std::vector<Watched>& known) {
+  read_family();
   const auto find = [&](const os::ProcessId& id) {
     return std::find_if(known.begin(), known.end(), [&](const Watched& w) { return w.id == id; });
   };
-  lineage_.see(family, [&](const os::ProcessId& id) {
+  lineage_.see(family_, [&](const os::ProcessId& id) {
     const auto at = find(id);
     return at == known.end() ? std::nullopt : at->rank;
   });
-  objects_.look(family, lineage_);
-  for (const os::ProcessStat& process : family) {
+  objects_.look(family_, lineage_);
+  for (const os::ProcessStat& process : family_) {
     const auto at = find(process.id);
     if (at != known.end() && at->rank && !process.zombie())
       count_descriptors(*at);
     else if (at == known.end() && process.zombie() && process.parent == ::getpid())
       os::reap_pid_if_ended(process.id.pid);
   }
-  return family;
+  return family_;
+}
+
+// To read all processes of the host is most of what a look costs, and of no use where none has
+// started: then those of the last time are who there is. (What has its pid may not be there yet;
+// and not everybody's /proc tells the last pid at once.)
+void FamilyWatch::read_family() {
+  const std::uint64_t now = now_ns();
+  const std::optional<std::int32_t> last = os::last_pid();
+  looks_since_a_start_ = last && last == last_pid_ ? looks_since_a_start_ + 1 : 0;
+  last_pid_ = last;
+  if (looks_since_a_start_ < 2 || now >= all_read_ns_ + kReadAllEveryNs) {
+    family_ = os::descendants_of(::getpid(), os::read_processes());
+    all_read_ns_ = now;
+    return;
+  }
+  std::vector<os::ProcessStat> still_there;
+  for (const os::ProcessStat& before : family_) {
+    std::optional<os::ProcessStat> process = os::read_process(before.id.pid);
+    if (process && process->id == before.id)
+      still_there.push_back(std::move(*process));
+  }
+  family_ = std::move(still_there);
 }
 
 // Told when they have grown by half, and once more when the limit is near.

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "harness/launch/lineage.h"
@@ -20,7 +21,7 @@ class FamilyWatch {
 
   /// All descendants of this process, zombies included. Orphans that it inherited and that have
   /// ended are reaped; `known` (ended ones included) are not: somebody holds them.
-  std::vector<os::ProcessStat> look(const std::vector<Watched>& known);
+  const std::vector<os::ProcessStat>& look(const std::vector<Watched>& known);
   /// Somebody of it runs, or has read something since the last call: a program that imports shows
   /// nothing else for a long time.
   bool is_at_work(const std::vector<os::ProcessStat>& family);
@@ -39,10 +40,15 @@ class FamilyWatch {
     std::uint64_t bytes_read{};
     int running{};  // In so many looks, one after the other.
   };
+  void read_family();
   void count_descriptors(const Watched& rank);
 
   history::JournalWriter* journal_;
   Lineage lineage_;
+  std::vector<os::ProcessStat> family_{};  // As last read.
+  std::optional<std::int32_t> last_pid_{};
+  int looks_since_a_start_{};
+  std::uint64_t all_read_ns_{};
   NamedObjectsWatch objects_{};
   std::map<os::ProcessId, Descriptors> descriptors_{};  // As last told.
   std::map<os::ProcessId, Work> work_{};

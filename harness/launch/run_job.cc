@@ -68,7 +68,7 @@ class RunJob::Impl {
   [[nodiscard]] std::string history_directory() const;
   [[nodiscard]] std::optional<ErrorTail> error_tail_of(const Tracked& process) const;
   void tell_last_words(Tracked& process);
-  std::vector<os::ProcessStat> look_at_family();
+  const std::vector<os::ProcessStat>& look_at_family();
   bool look_for_ranks();
   [[nodiscard]] bool is_in_a_group() const;
   void settle_ranks();
@@ -270,8 +270,8 @@ void RunJob::Impl::tell_last_words(Tracked& process) {
 }
 
 // Everything that the job started and that is there.
-std::vector<os::ProcessStat> RunJob::Impl::look_at_family() {
-  std::vector<os::ProcessStat> family = family_.look(processes_.known());
+const std::vector<os::ProcessStat>& RunJob::Impl::look_at_family() {
+  const std::vector<os::ProcessStat>& family = family_.look(processes_.known());
   processes_.forget_helpers(family_.lineage());
   return family;
 }
@@ -286,7 +286,7 @@ void RunJob::Impl::settle_ranks() {
 bool RunJob::Impl::look_for_ranks() {
   const std::clock_t begun = std::clock();
   bool found = false;
-  const std::vector<os::ProcessStat> family = look_at_family();
+  const std::vector<os::ProcessStat>& family = look_at_family();
   for (const os::ProcessStat& process : family) {
     if (options_.ranks > 0 || process.zombie() || ++looks_[process.id] > kLooksMax)
       continue;

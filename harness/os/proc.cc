@@ -125,6 +125,13 @@ std::vector<ProcessStat> read_processes() {
   return processes;
 }
 
+std::optional<std::int32_t> last_pid() {
+  const std::string averages = read_proc_file("/proc/loadavg");  // its fifth field
+  const auto pid =
+      to_number<std::int32_t>(std::string_view(averages).substr(averages.find_last_of(' ') + 1));
+  return pid > 0 ? std::optional(pid) : std::nullopt;
+}
+
 std::vector<std::int32_t> children_of_this_process() {
   std::vector<std::int32_t> children;
   for (const std::int32_t tid : numbered_entries("/proc/self/task")) {

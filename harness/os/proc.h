@@ -45,6 +45,10 @@ std::optional<ProcessStat> read_process(std::int32_t pid);
 /// Every process of this pid namespace, by ascending pid.
 std::vector<ProcessStat> read_processes();
 
+/// The pid that was given last in this pid namespace, to a process or a thread: as long as it stays
+/// the same, none has started. Empty where that is not told.
+std::optional<std::int32_t> last_pid();
+
 /// Zombies included, the latest last; from one file per thread, so much faster than
 /// read_processes(). Empty where the kernel does not keep such files.
 std::vector<std::int32_t> children_of_this_process();

@@ -85,6 +85,16 @@ TEST(Proc, KnowsASleepingThread) {
   thread.join();
 }
 
+TEST(Proc, TheLastPidIsThatOfAThreadToo) {
+  const auto before = last_pid();
+  if (!before)
+    GTEST_SKIP() << "not told here";
+  std::int32_t tid = 0;
+  std::thread([&] { tid = ::gettid(); }).join();
+  EXPECT_NE(last_pid(), before);
+  EXPECT_TRUE(tid < *before || last_pid() >= tid) << "the numbers may have begun again";
+}
+
 TEST(Proc, EnvironmentEntryIsMatchedWhole) {
   // /proc shows the environment at exec, which the test runner's PATH is part of.
   const std::string path = std::string("PATH=") + ::getenv("PATH");
