@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <string_view>
 
 namespace lockstep::checkers {
@@ -16,9 +17,12 @@ std::string_view object_of(const Frame& frame) {
   return std::string_view(frame.module).substr(frame.module.rfind('/') + 1);
 }
 
-bool is_timed(std::string_view function) {
-  return has(function, "timedwait") || has(function, "clockwait") || has(function, "wait_for") ||
-         has(function, "wait_until") || has(function, "nanosleep");
+/// In the C or C++ library. (What others call a function of theirs, wait_for_all, says nothing.)
+bool is_timed(const Frame& frame) {
+  const std::string_view function = frame.function;
+  return !frame.is_python() &&
+         (has(function, "timedwait") || has(function, "clockwait") || has(function, "nanosleep") ||
+          (has(function, "std::") && (has(function, "wait_for") || has(function, "wait_until"))));
 }
 
 }  // namespace
@@ -30,20 +34,40 @@ bool is_python(const Frame& frame) {
 }
 
 bool is_known_helper(const StackSample& stack) {
-  constexpr std::array<std::string_view, 4> kHelpers{"_pin_memory_loop", "Queue._feed",
-                                                     "TMonitor.run", "QueueListener._monitor"};
-  return std::any_of(stack.frames.begin(), stack.frames.end(), [&](const Frame& frame) {
+  constexpr std::array<std::string_view, 6> kHelpers{
+      "_pin_memory_loop",  // torch.utils.data
+      "Queue._feed",       // multiprocessing
+      "_ResourceSharer._serve",
+      "QueueListener._monitor",      // logging
+      "TMonitor.run",                // tqdm
+      "_ChildProcessObserver.run"};  // lightning: ends the job when a rank has failed
+  // They compile, or tell others how a program is doing.
+  constexpr std::array<std::string_view, 9> kPackages{
+      "clearml",      "comet_ml",   "mlflow",
+      "neptune",      "sentry_sdk", "tensorboard",
+      "tensorboardX", "wandb",      "torch/_inductor/compile_worker"};
+  const auto is_helper = [&](const Frame& frame) {
     return std::find(kHelpers.begin(), kHelpers.end(), frame.function) != kHelpers.end();
+  };
+  if (std::any_of(stack.frames.begin(), stack.frames.end(), is_helper))
+    return true;
+  const auto runs = std::find_if(stack.frames.rbegin(), stack.frames.rend(), [](const Frame& f) {
+    return f.is_python() && !has(f.module, "/threading.py");
   });
+  return runs != stack.frames.rend() &&
+         std::any_of(kPackages.begin(), kPackages.end(), [&](std::string_view name) {
+           return has(runs->module, "-packages/" + std::string(name) + "/");
+         });
 }
 
 bool in_untimed_lock(const StackSample& stack) {
   bool waits = false;
   for (const Frame& frame : stack.frames) {
-    if (is_timed(frame.function))
+    if (is_timed(frame))
       return false;
-    waits |= has(frame.function, "cond_wait") || has(frame.function, "sem_wait") ||
-             has(frame.function, "mutex_lock") || has(frame.function, "pthread_join");
+    waits |= !frame.is_python() &&
+             (has(frame.function, "cond_wait") || has(frame.function, "sem_wait") ||
+              has(frame.function, "mutex_lock") || has(frame.function, "pthread_join"));
   }
   return waits;
 }
@@ -106,7 +130,7 @@ bool in_collective_wait(const StackSample& stack) {
   bool future = false;
   for (const Frame& frame : stack.frames) {
     const std::string_view function = frame.function;
-    if (is_timed(function) || (has(function, "Store") && has(function, "c10d::")))
+    if (is_timed(frame) || (has(function, "Store") && has(function, "c10d::")))
       return false;
     sleeps |= has(function, "cond_wait") || has(function, "futex");
     future |= has(function, "ivalue::Future::wait");

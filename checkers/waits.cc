@@ -122,15 +122,16 @@ std::string may_act(const Run& run, const Process& process, const SamplePair& pa
     return fmt::format("thread {} is computing", thread.tid);
   if (thread.state == 'T' || thread.state == 't')
     return fmt::format("thread {} is stopped or traced", thread.tid);
+  const StackSample* stack = last_stack(run, process, thread.tid, 0, cutoff_ns);
+  if (stack != nullptr && is_known_helper(*stack))
+    return "";
   if (has(thread.wchan, "nanosleep"))
     return fmt::format("thread {} sleeps for a while", thread.tid);
   if (!python)
     return "";
-  const StackSample* stack = last_stack(run, process, thread.tid, 0, cutoff_ns);
   if (stack == nullptr)
     return fmt::format("it is not known whether thread {} runs Python", thread.tid);
-  if (std::none_of(stack->frames.begin(), stack->frames.end(), is_python) ||
-      is_known_helper(*stack))
+  if (std::none_of(stack->frames.begin(), stack->frames.end(), is_python))
     return "";
   if (slept(pair, thread.tid) && in_untimed_lock(*stack))
     return "";

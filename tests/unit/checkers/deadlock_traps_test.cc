@@ -225,6 +225,51 @@ TEST_F(Trap, APythonThreadThatMayIssueForTheFirstTime) {  // A checkpoint thread
   EXPECT_TRUE(certain_deadlock(run_).has_value());
 }
 
+TEST_F(Trap, WhatAProgramCallsItsFunctionsSaysNothing) {
+  for (StackSample& stack : run_.stacks) {
+    stack.frames.push_back({.function = "train::Ranks::wait_for_all()"});
+    stack.frames.push_back({"/app/train.py", 7, "/app/train.py", 9, "wait_for_everyone", {}});
+  }
+  EXPECT_TRUE(certain_deadlock(run_).has_value()) << "it is no wait that ends by itself";
+  process_of(run_, Rank{1}).sites.push_back({{Frame{"/app/train.py", 1, "", 7, "main", {}}}});
+  for (StateSample& sample : run_.states) {
+    if (sample.rank == Rank{1})
+      sample.threads.push_back({2001, 'S', "do_epoll_wait", 3, kMs});
+  }
+  StackSample thread = stack_of(run_, Rank{1}, {"epoll_wait"});
+  thread.tid = 2001;
+  thread.frames.push_back({"/app/train.py", 7, "/app/train.py", 31, "sem_wait_or_save", {}});
+  run_.stacks.push_back(thread);
+  expect_no_proof();  // Nor is that one a wait for a lock.
+}
+
+TEST_F(Trap, AThreadThatReportsAndOneOfTheProgramThatReports) {
+  for (StateSample& sample : run_.states) {
+    if (sample.rank == Rank{1})
+      sample.threads.push_back({2001, 'S', "hrtimer_nanosleep", 3, kMs});
+  }
+  const auto runs = [&](const std::string& file) {
+    StackSample thread = stack_of(run_, Rank{1}, {"clock_nanosleep"});
+    thread.tid = 2001;
+    thread.frames.push_back({"/py/site-packages/wandb/sdk/wait.py", 7, "", 30, "pause", {}});
+    for (const std::string& module : {file, std::string("/py/threading.py")})
+      thread.frames.push_back({module, 7, module, 31, "run", {}});
+    run_.stacks.push_back(thread);
+    return certain_deadlock(run_).has_value();
+  };
+  EXPECT_TRUE(runs("/py/site-packages/wandb/sdk/loop.py"));
+  EXPECT_FALSE(runs("/app/wandb/save.py")) << "it may do anything";
+}
+
+TEST_F(Trap, AWaitOfTheStandardLibraryThatEndsByItself) {
+  for (const char* const function :
+       {"pthread_cond_clockwait", "bool std::condition_variable::wait_for<long, std::ratio<1l>>"}) {
+    for (StackSample& stack : run_.stacks)
+      stack.frames.front().function = function;
+    expect_no_proof();
+  }
+}
+
 TEST_F(Trap, APythonThreadThatIsOnlySeenFromOutside) {  // Native frames: of the interpreter.
   for (StateSample& sample : run_.states) {
     if (sample.rank == Rank{1})
