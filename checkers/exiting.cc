@@ -169,11 +169,13 @@ std::vector<Leaving> leaving(const Run& run, std::uint64_t cutoff_ns) {
     const bool ended = std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
       return end.pid == start.pid && end.at_ns >= start.at_ns && end.at_ns <= cutoff_ns;
     });
-    const bool known = std::any_of(all.begin(), all.end(),
-                                   [&](const Leaving& one) { return one.pid == start.pid; });
+    const auto known = std::find_if(all.begin(), all.end(),
+                                    [&](const Leaving& one) { return one.pid == start.pid; });
+    if (known != all.end() && !known->rank)
+      known->rank = start.rank;  // The command is one of them.
     const bool of_the_job =
         start.role == Role::kRank || start.role == Role::kOther || start.role == Role::kBeside;
-    if (ended || known || !of_the_job)
+    if (ended || known != all.end() || !of_the_job)
       continue;
     Leaving one{.pid = start.pid, .rank = start.rank};
     for (const StackSample& stack : run.stacks) {

@@ -25,7 +25,8 @@ bool was_hidden(const Run& run, Rank rank) {
   return std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
     const bool of_its_own =
         end.role == Role::kBeside && end.rank == rank && history::has_no_group(run, end.pid);
-    return (end.role == Role::kOther || of_its_own) && !end.our_signal && end.exit_status == 0;
+    return (history::is_command(run, end.pid) || of_its_own) && !end.our_signal &&
+           end.exit_status == 0;
   });
 }
 

@@ -8,6 +8,7 @@
 #include "checkers/failures.h"
 #include "checkers/judge.h"
 #include "checkers/sites.h"
+#include "harness/history/rank_places.h"
 #include "harness/verdict/exit_codes.h"
 
 namespace lockstep::cli {
@@ -62,7 +63,7 @@ bool is_ours(const Run& run, const ProcessEnd& end) {
 std::optional<std::int32_t> program_exit(const Run& run) {
   std::optional<std::int32_t> status;
   for (const ProcessEnd& end : run.ends) {
-    if (end.role == Role::kOther)
+    if (history::is_command(run, end.pid))
       return shell_status(end);
     const bool of_a_rank = end.role == Role::kRank || end.role == Role::kBeside;
     if (of_a_rank && is_ours(run, end) && status.value_or(0) == 0)

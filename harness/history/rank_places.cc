@@ -169,6 +169,12 @@ void settle_places(Run& run) {
   }
 }
 
+bool is_command(const Run& run, std::int32_t pid) {
+  return std::any_of(run.starts.begin(), run.starts.end(), [&](const ProcessStart& start) {
+    return start.role == Role::kOther && start.pid == pid;
+  });
+}
+
 bool wrapper_lives(const Run& run, Rank rank, std::uint64_t at_ns) {
   return std::any_of(run.starts.begin(), run.starts.end(), [&](const ProcessStart& start) {
     const ProcessEnd* const end = end_of(run, start.pid, rank);

@@ -20,6 +20,9 @@ void settle_places(Run& run);
 /// This process was in no process group that anybody saw: beside its rank it is a wrapper of it.
 bool has_no_group(const Run& run, std::int32_t pid);
 
+/// What the user started, which starts the ranks; it may be one of them, too.
+bool is_command(const Run& run, std::int32_t pid);
+
 /// A wrapper of this rank lived at that time: it may start another process as the rank.
 bool wrapper_lives(const Run& run, Rank rank, std::uint64_t at_ns);
 

@@ -22,6 +22,7 @@ Tracked& TrackedProcesses::add(Role role, std::optional<Rank> rank, os::ProcessH
   tracked.rank = rank;
   tracked.process = std::move(process);
   tracked.only_told = only_told;
+  tracked.is_command = role == Role::kOther;
   tracked.found_ns = now_ns();
   if (!only_told)
     write_down(tracked);
@@ -45,9 +46,15 @@ bool TrackedProcesses::found(const os::ProcessId& id, Rank rank, bool only_told)
   for (Tracked& process : processes_) {
     if (process.process.id() != id)
       continue;
-    if (process.only_told && !only_told)
+    const bool is_news = process.role == Role::kOther && !only_told;
+    if (is_news) {  // It starts the others and is one of them.
+      process.role = Role::kRank;
+      process.rank = rank;
+      process.found_ns = now_ns();
+    }
+    if (is_news || (process.only_told && !only_told))
       write_down(process);
-    return false;
+    return is_news;
   }
   std::optional<os::ProcessHandle> process = os::ProcessHandle::open(id);
   if (!process)
@@ -121,9 +128,8 @@ bool TrackedProcesses::any_lives() const {
 }
 
 bool TrackedProcesses::command_lives() const {
-  return std::any_of(processes_.begin(), processes_.end(), [](const Tracked& process) {
-    return process.role == Role::kOther && process.lives();
-  });
+  return std::any_of(processes_.begin(), processes_.end(),
+                     [](const Tracked& process) { return process.is_command && process.lives(); });
 }
 
 std::vector<Watched> TrackedProcesses::known() const {

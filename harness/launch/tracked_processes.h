@@ -18,6 +18,7 @@ namespace lockstep::launch {
 struct Tracked : JobProcess {
   std::optional<std::size_t> error_stream{};  ///< Of its stderr, where we hold it.
   bool only_told{};                           ///< Not written down yet.
+  bool is_command{};                          ///< What the user started; it may become a rank.
   std::uint64_t found_ns{};
 };
 

@@ -67,6 +67,19 @@ TEST(Exiting, AThreadThatIsNotADaemonIsNamedWithItsLine) {
   EXPECT_EQ(finding.sites[0].line, 12);
 }
 
+TEST(Exiting, ACommandThatIsARankItselfIsNamedAsThat) {
+  lockstep::Run run = rank_1_stays();
+  run.starts.insert(run.starts.begin(), {0, kStart / 8, Role::kOther, std::nullopt, 1001});
+  for (const std::uint64_t at : {10U, 20U}) {
+    see(run, at, 1001, in_shutdown());
+    see(run, at, 1050, in_thread());
+  }
+  const Verdict verdict = checked(run);
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].culprits, RankSet{Rank{1}});
+  EXPECT_EQ(verdict.findings[0].headline.substr(0, 20), "rank 1 will not exit");
+}
+
 TEST(Exiting, OfSeveralThreadsNoneIsPicked) {
   lockstep::Run run = rank_1_stays();
   for (const std::uint64_t at : {10U, 20U}) {

@@ -49,6 +49,16 @@ TEST(RankFailures, TheExceptionThatWasPrintedIsNamedWithItsLine) {
   EXPECT_EQ(verdict.findings[0].sites.front().line, 9);
 }
 
+TEST(RankFailures, ACommandThatIsARankItselfHidesTheFailureOfAnother) {
+  lockstep::Run run = make_run({kSome, kSome});
+  run.starts.push_back({0, kStart / 8, Role::kOther, std::nullopt, 1000});
+  raises(run, Rank{1}, "ValueError: bad batch", stall_ns(run));
+  const Verdict verdict = check(run);
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].culprits, RankSet{Rank{1}});
+  EXPECT_THAT(verdict.findings[0].also, ::testing::Contains("LS108"));
+}
+
 TEST(RankFailures, ALimitOfItsOwnIsNoSilentPeer) {
   lockstep::Run run = make_run({{all_reduce("dp", 2)}, {all_reduce("dp", 2)}});
   const std::uint64_t at_ns = stall_ns(run);

@@ -46,6 +46,20 @@ TEST(TrackedProcesses, OfTwoThatWereThereTogetherTheFirstIsTheRank) {
   EXPECT_EQ(believed(processes), (std::vector<std::int32_t>{rank.pid, other_rank.pid}));
 }
 
+TEST(TrackedProcesses, TheCommandMayBeARank) {
+  const Idle command;
+  TrackedProcesses processes(nullptr);
+  processes.add(Role::kOther, std::nullopt, *os::ProcessHandle::open(command.id()));
+  EXPECT_FALSE(processes.found(command.id(), Rank{0}, /*only_told=*/true));
+  EXPECT_TRUE(believed(processes).empty()) << "what it starts has its environment, too";
+  EXPECT_TRUE(processes.living(/*with_command=*/false).empty());
+  EXPECT_TRUE(processes.found(command.id(), Rank{0}, /*only_told=*/false));
+  EXPECT_FALSE(processes.found(command.id(), Rank{0}, /*only_told=*/false)) << "no news";
+  EXPECT_EQ(believed(processes), std::vector<std::int32_t>{command.pid});
+  EXPECT_EQ(processes.living(/*with_command=*/false).size(), 1U);
+  EXPECT_TRUE(processes.command_lives());
+}
+
 TEST(TrackedProcesses, OneAttemptAfterTheOtherAreBothTheRank) {
   TrackedProcesses processes(nullptr);
   std::vector<std::int32_t> pids;
