@@ -245,15 +245,16 @@ class Parting {
   }
 
   /// How often this rank came to the first call of the loop, the place of parting included, since
-  /// the others came into it.
+  /// the others came into it. (By its own lines: ranks may have come there by different ways.)
   [[nodiscard]] std::uint64_t rounds_of(const Member& member) const {
     const Member& peer = *stayed_.front();
-    const Collective& head = *peer.at(loop_.begin);
+    const Collective* const head = member.at(loop_.begin);
     std::uint64_t rounds = 0;
     for (std::uint64_t seq = seq_ + 1; seq-- > std::max(member.first_seq, peer.first_seq);) {
       const Collective* call = member.at(seq);
       const bool is_head =
-          call != nullptr && agree(head, *call) && member.site_key(*call) == peer.site_key(head);
+          call != nullptr && head != nullptr && agree(*head, *call) &&
+          member.site_key(*call) == member.site_key(*head);
       rounds += is_head ? 1 : 0;
       const Collective* theirs = peer.at(seq);
       if (!loops_left_.empty() && theirs != nullptr &&

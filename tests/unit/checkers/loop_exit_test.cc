@@ -64,6 +64,20 @@ TEST(LoopExit, TheRankThatRanOutAndWaitsBehindTheLoopIsNamed) {
   EXPECT_EQ(finding.sites[1].line, 21);
 }
 
+TEST(LoopExit, TheRanksMayHaveComeToTheLoopByDifferentWays) {  // One of them started the others.
+  lockstep::Run run = hanging({rounds(3, {kBackward.pending()}), rounds(3, {kBarrier.pending()})});
+  for (Process& process : run.processes) {
+    for (CallSite& site : process.sites) {
+      if (!site.frames.empty())
+        site.frames.push_back({"t.py", process.rank->value == 0 ? 40U : 44U, "t.py", 40, "m", {}});
+    }
+  }
+  const Finding finding = only_finding(run);
+  EXPECT_EQ(finding.code, "LS305");
+  EXPECT_EQ(finding.headline,
+            "rank 1 left the loop at t.py:21 after 3 rounds; rank 0 went on with round 4");
+}
+
 TEST(LoopExit, TheRankThatRanOutAndExitsIsNamed) {
   const Finding finding = only_finding(
       exiting({rounds(3, {kBackward.failed()}), rounds(3), rounds(3, {kBackward.failed()})}));
