@@ -122,6 +122,14 @@ void say_what_it_waited_for(const std::vector<GroupView>& groups, Failure& failu
 
 bool failed(const ProcessEnd& end) { return !end.our_signal && end.failed(); }
 
+/// How it ended is not known, and the command that started it came to a bad end.
+bool may_have_failed(const Run& run, const ProcessEnd& end) {
+  return !end.our_signal && !end.signal && !end.exit_status &&
+         std::any_of(run.ends.begin(), run.ends.end(), [](const ProcessEnd& other) {
+           return other.role == Role::kOther && failed(other);
+         });
+}
+
 /// A launcher ends the other ranks when one has failed.
 bool may_be_the_launchers(const Run& run, const ProcessEnd& end) {
   const bool asked = end.signal == SIGTERM || end.signal == SIGINT || end.signal == SIGKILL;
@@ -278,7 +286,8 @@ std::vector<Failure> failures_of(const Run& run, const std::vector<GroupView>& g
     add(std::move(failure));
   }
   for (const ProcessEnd& end : run.ends) {
-    if (end.role != Role::kRank || !end.rank || !failed(end))
+    const bool may_have = may_have_failed(run, end);
+    if (end.role != Role::kRank || !end.rank || !(failed(end) || may_have))
       continue;
     if (ended_in_gloo_teardown(run, end)) {
       const std::string words(kEndedInTeardown);
@@ -301,6 +310,8 @@ std::vector<Failure> failures_of(const Run& run, const std::vector<GroupView>& g
         add(std::move(failure));
       }
     }
+    if (may_have)
+      continue;
     const bool signalled = end.signal.has_value();
     const bool hit = signalled && *end.signal != SIGABRT && *end.signal != SIGPIPE;
     Failure failure{*end.rank,

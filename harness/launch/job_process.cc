@@ -23,6 +23,8 @@ bool EndReport::clean() const {
 
 void take_end(JobProcess& process, history::JournalWriter* journal) {
   process.ended = os::report_of_ended(process.process);
+  if (process.status_says_nothing)
+    process.ended = os::ExitReport{};
   process.ended_ns = now_ns();
   if (journal != nullptr)
     record_end(process, journal);

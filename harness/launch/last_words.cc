@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <utility>
 #include <vector>
@@ -161,6 +162,11 @@ std::optional<ErrorTail> kept_error_tail(const std::string& history_directory, s
   std::rotate(ring.begin(), ring.begin() + static_cast<std::ptrdiff_t>(written % ring.size()),
               ring.end());
   return ErrorTail{std::move(ring), at_ns};
+}
+
+bool a_library_ended(const std::string& history_directory, std::int32_t pid) {
+  std::error_code ignored;
+  return std::filesystem::exists(fmt::format("{}/{}.exits", history_directory, pid), ignored);
 }
 
 std::optional<std::int32_t> spawned_index(std::string_view stderr_tail) {

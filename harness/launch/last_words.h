@@ -31,6 +31,10 @@ struct ErrorTail {
 /// the process never loaded LibTorch, or said nothing since.
 std::optional<ErrorTail> kept_error_tail(const std::string& history_directory, std::int32_t pid);
 
+/// A library ended the process, with a status that is not 0: its status says nothing of the
+/// program. (The workers of a pool end so, when their launcher has no more use for them.)
+bool a_library_ended(const std::string& history_directory, std::int32_t pid);
+
 /// The process of torch.multiprocessing.spawn whose exception its parent passes on: its index, as a
 /// rule its rank.
 std::optional<std::int32_t> spawned_index(std::string_view stderr_tail);

@@ -231,6 +231,8 @@ bool RunJob::Impl::take_ends() {
       continue;
     output_.pump();
     tell_last_words(process);
+    process.status_says_nothing = options_.ranks == 0 && !process.is_command &&
+                                  a_library_ended(history_directory(), process.process.pid());
     processes_.take_end(process);
     prober_.something_happened();
     any = true;

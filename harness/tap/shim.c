@@ -86,6 +86,7 @@ static char history_directory[PATH_MAX]; /* Empty until the tap is in. */
 static int keeps_words;
 static struct LastWords* words;
 static pid_t words_of; /* A forked child has its own. */
+static pid_t entered;  /* Here the tap is in. */
 
 static struct LastWords* map_words(pid_t pid) {
   char path[PATH_MAX + 32];
@@ -120,10 +121,12 @@ static void keep_last_words(const char* text, size_t size) {
 
 typedef ssize_t (*Write)(int, const void*, size_t);
 typedef void (*Abort)(void) __attribute__((noreturn));
+typedef void (*Exit)(int) __attribute__((noreturn));
 typedef int (*Set)(const char*, const char*, int);
 typedef int (*Unset)(const char*);
 static Write real_write;
 static Abort real_abort;
+static Exit real_exit, real_exit_at_once;
 static Set real_setenv;
 static Unset real_unsetenv;
 
@@ -132,6 +135,8 @@ static Unset real_unsetenv;
 __attribute__((constructor)) static void find_real_functions(void) {
   real_write = (Write)dlsym(RTLD_NEXT, "write");
   real_abort = (Abort)dlsym(RTLD_NEXT, "abort");
+  real_exit = (Exit)dlsym(RTLD_NEXT, "exit");
+  real_exit_at_once = (Exit)dlsym(RTLD_NEXT, "_exit");
   real_setenv = (Set)dlsym(RTLD_NEXT, "setenv");
   real_unsetenv = (Unset)dlsym(RTLD_NEXT, "unsetenv");
 }
@@ -180,6 +185,41 @@ EXPORTED void abort(void) {
   real_abort();
 }
 
+/* <pid>.exits: a library asked for the end, and not with status 0, as the worker of a pool does
+ * when it is told to. What a program says of itself by its status comes from its own code, or by
+ * way of the interpreter's. */
+static void tell_if_a_library_ends_it(int status, void* caller) {
+  Dl_info asks, program;
+  if (status == 0 || entered != getpid() || dladdr(caller, &asks) == 0 ||
+      dladdr((void*)real_main, &program) == 0 || asks.dli_fbase == program.dli_fbase)
+    return;
+  const char* const slash = strrchr(asks.dli_fname, '/');
+  const char* const name = slash == NULL ? asks.dli_fname : slash + 1;
+  if (strncmp(name, "libpython", 9) != 0 && strncmp(name, "libc.so", 7) != 0)
+    tell(history_directory, "exits", asks.dli_fname);
+}
+
+EXPORTED void exit(int status) {
+  tell_if_a_library_ends_it(status, __builtin_return_address(0));
+  if (real_exit == NULL)
+    find_real_functions();
+  real_exit(status);
+}
+
+EXPORTED void _exit(int status) {
+  tell_if_a_library_ends_it(status, __builtin_return_address(0));
+  if (real_exit_at_once == NULL)
+    find_real_functions();
+  real_exit_at_once(status);
+}
+
+EXPORTED void _Exit(int status) {
+  tell_if_a_library_ends_it(status, __builtin_return_address(0));
+  if (real_exit_at_once == NULL)
+    find_real_functions();
+  real_exit_at_once(status);
+}
+
 static void enter_if_torch_is_there(void) {
   if (__atomic_load_n(&settled, __ATOMIC_ACQUIRE))
     return;
@@ -203,6 +243,7 @@ static void enter_if_torch_is_there(void) {
         stay_unseen(history, torch->l_name, dlerror());
       else {
         snprintf(history_directory, sizeof history_directory, "%s", history);
+        entered = getpid();
         keeps_words = getenv("LOCKSTEP_LAST_WORDS") != NULL;
         tell_group_created = (void (*)(void*))dlsym(loaded, "lockstep_tap_group_created");
         python_stack = (size_t(*)(char*, size_t))dlsym(loaded, "lockstep_tap_python_stack");

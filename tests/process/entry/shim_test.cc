@@ -188,6 +188,49 @@ TEST_F(Shim, WhoAbortsIsLookedAtFirst) {
   EXPECT_THAT(reasons(), ElementsAre());
 }
 
+TEST_F(Shim, AStatusThatALibraryGaveIsToldApart) {
+  build_torch();
+  build("libpool.so", {"-shared", "-fPIC", source("pool.cc", R"(#include <unistd.h>
+                              extern "C" void leave(int status) { _exit(status); })")});
+  build("program", {source("p.cc", R"(
+      #include <cstdio>
+      #include <cstdlib>
+      #include <dlfcn.h>
+      #include <string>
+      #include <sys/wait.h>
+      #include <unistd.h>
+      int main(int count, char** arguments) {
+        if (count == 4) {
+          dlopen(arguments[1], RTLD_NOW);
+          const int status = std::atoi(arguments[3]);
+          if (*arguments[2] != '-')
+            ((void (*)(int))dlsym(dlopen(arguments[2], RTLD_NOW), "leave"))(status);
+          fork() == 0 ? _exit(status) : exit(status);
+        }
+        for (const char* status : {"0", "7"}) {
+          for (const char* pool : {(const char*)arguments[2], "-"}) {
+            const pid_t child = fork();
+            if (child == 0)
+              execl(arguments[0], arguments[0], arguments[1], pool, status, nullptr);
+            int got = 0;
+            waitpid(child, &got, 0);
+            const std::string path = std::getenv("LOCKSTEP_HISTORY") + ("/" + std::to_string(child)) + ".exits";
+            std::printf("%s of %s: %d%s\n", status, *pool == '-' ? "program" : "pool", WEXITSTATUS(got),
+                        access(path.c_str(), F_OK) == 0 ? " told" : "");
+            std::fflush(stdout);
+          }
+        }
+      }
+    )")});
+  const std::string library = (folder_ / "torch/lib/libtorch_cpu.so").string();
+  const ToolResult result =
+      run({(folder_ / "program").string(), library, (folder_ / "libpool.so").string()},
+          {"LOCKSTEP_TORCH=" + library});
+  for (const char* const said :
+       {"\n0 of pool: 0\n", "\n0 of program: 0\n", "\n7 of pool: 7 told\n", "\n7 of program: 7\n"})
+    EXPECT_THAT(result.output, HasSubstr(said));
+}
+
 TEST_F(Shim, IntoAnotherLibTorchTheTapDoesNotGo) {
   build_torch();
   const std::string library = (folder_ / "torch/lib/libtorch_cpu.so").string();

@@ -59,6 +59,21 @@ TEST(RankFailures, ACommandThatIsARankItselfHidesTheFailureOfAnother) {
   EXPECT_THAT(verdict.findings[0].also, ::testing::Contains("LS108"));
 }
 
+TEST(RankFailures, OfAnEndThatIsNotKnownTheExceptionCountsWhereTheCommandFailed) {
+  const auto culprits_of = [](std::int32_t status) {
+    lockstep::Run run = launched({kSome, kSome}, status);
+    raises(run, Rank{1}, "ValueError: bad batch", stall_ns(run));
+    for (ProcessEnd& end : run.ends) {
+      if (end.role == Role::kRank)
+        end.exit_status.reset();
+    }
+    const Verdict verdict = check(run);
+    return verdict.findings.empty() ? RankSet{} : verdict.findings[0].culprits;
+  };
+  EXPECT_EQ(culprits_of(1), RankSet{Rank{1}});
+  EXPECT_EQ(culprits_of(0), RankSet{}) << "it may have been caught";
+}
+
 TEST(RankFailures, ALimitOfItsOwnIsNoSilentPeer) {
   lockstep::Run run = make_run({{all_reduce("dp", 2)}, {all_reduce("dp", 2)}});
   const std::uint64_t at_ns = stall_ns(run);
