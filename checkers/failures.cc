@@ -160,6 +160,22 @@ std::string printed_last(const ProcessEnd& end) {
   return end.last_line.empty() ? "" : fmt::format("it printed last: {}", end.last_line);
 }
 
+/// The exceptions that a process printed last.
+std::vector<Failure> raised_by(const Run& run, const std::vector<GroupView>& groups,
+                               const ProcessEnd& end) {
+  std::vector<Failure> failures;
+  for (const Raised& raised : run.raised) {
+    if (raised.rank != end.rank || raised.pid != end.pid || raised.text == kTerminated)
+      continue;
+    const auto site = site_of(*raised.rank, raised.raised_at.frames, "raised");
+    Failure& failure = failures.emplace_back(Failure{
+        *raised.rank, raised.at_ns, fmt::format("raised: {}", first_line(raised.text)), raised.text,
+        speaks_of_a_peer(raised), false, site ? site : aborted_at(run, end), raised.found_out});
+    say_what_it_waited_for(groups, failure);
+  }
+  return failures;
+}
+
 /// What a call says of what it was given, whatever the other ranks do.
 bool speaks_of_its_arguments(std::string_view type) {
   return type == "ValueError" || type == "TypeError" || type == "IndexError" || type == "KeyError";
@@ -294,22 +310,8 @@ std::vector<Failure> failures_of(const Run& run, const std::vector<GroupView>& g
       add({*end.rank, end.at_ns, words, words, false, true, std::nullopt});
       continue;
     }
-    const std::optional<SiteRef> aborted = aborted_at(run, end);
-    for (const Raised& raised : run.raised) {  // What it printed, and caught, says nothing.
-      if (raised.rank == end.rank && raised.pid == end.pid && raised.text != kTerminated) {
-        const auto site = site_of(*raised.rank, raised.raised_at.frames, "raised");
-        Failure failure{*raised.rank,
-                        raised.at_ns,
-                        fmt::format("raised: {}", first_line(raised.text)),
-                        raised.text,
-                        speaks_of_a_peer(raised),
-                        false,
-                        site ? site : aborted,
-                        raised.found_out};
-        say_what_it_waited_for(groups, failure);
-        add(std::move(failure));
-      }
-    }
+    for (Failure& failure : raised_by(run, groups, end))
+      add(std::move(failure));
     if (may_have)
       continue;
     const bool signalled = end.signal.has_value();
@@ -322,7 +324,7 @@ std::vector<Failure> failures_of(const Run& run, const std::vector<GroupView>& g
                     (!hit && had_failed_collective(run, *end.rank)) || wrote_to_nobody(run, end) ||
                         may_be_the_launchers(run, end),
                     signalled && *end.signal == SIGABRT,
-                    aborted,
+                    aborted_at(run, end),
                     printed_last(end)};
     add(std::move(failure));
   }
