@@ -1,5 +1,6 @@
 #include "harness/os/kernel_objects.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -203,6 +204,29 @@ std::vector<NamedObject> named_objects() {
   return objects;
 }
 
+namespace {
+
+/// PyTorch's FileBaton: others wait as long as the file is there, whose maker has it open to read.
+/// Newer versions have the kernel lock a file that stays for good, and open it to write.
+bool is_lock_by_being_there(std::int32_t pid, const std::string& path) {
+  bool to_read = false;
+  for_each_entry(fmt::format("/proc/{}/fd", pid), [&](const fs::path& descriptor) {
+    std::error_code gone;
+    if (fs::read_symlink(descriptor, gone) != path)
+      return;
+    std::ifstream info(fmt::format("/proc/{}/fdinfo/{}", pid, descriptor.filename().string()));
+    int flags = O_WRONLY;
+    for (std::string field; info >> field;) {
+      if (field == "flags:")
+        info >> std::oct >> flags;
+    }
+    to_read |= (flags & O_ACCMODE) == O_RDONLY;
+  });
+  return to_read;
+}
+
+}  // namespace
+
 std::vector<NamedObject> held(std::int32_t pid, const std::vector<NamedObject>& objects) {
   std::set<std::string> has;
   for (std::string& target : descriptor_targets(pid))
@@ -221,7 +245,9 @@ std::vector<NamedObject> held(std::int32_t pid, const std::vector<NamedObject>& 
   std::copy_if(
       objects.begin(), objects.end(), std::back_inserter(found), [&](const NamedObject& object) {
         return std::any_of(object.targets.begin(), object.targets.end(),
-                           [&](const std::string& target) { return has.count(target) > 0; });
+                           [&](const std::string& target) { return has.count(target) > 0; }) &&
+               (object.kind != NamedObject::Kind::kLock ||
+                is_lock_by_being_there(pid, object.path));
       });
   return found;
 }

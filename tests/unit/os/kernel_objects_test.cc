@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -111,6 +112,16 @@ TEST_F(ObjectsInFiles, ALockOfAnExtensionIsHeldByWhoMadeIt) {
   EXPECT_TRUE(holds(::getpid(), *object));
   lock = UniqueFd();
   EXPECT_FALSE(holds(::getpid(), *object));
+}
+
+TEST_F(ObjectsInFiles, AFileThatTheKernelLocksIsNothingThatIsLeft) {
+  const std::string path = folder_ + "/my_ops/lock";
+  ASSERT_TRUE(std::filesystem::create_directory(folder_ + "/my_ops"));
+  const UniqueFd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_EQ(::flock(lock.get(), LOCK_EX), 0);
+  const std::vector<NamedObject> objects = named_objects();
+  ASSERT_NE(object_at(objects, path), nullptr);
+  EXPECT_FALSE(holds(::getpid(), *object_at(objects, path)));
 }
 
 TEST(KernelObjects, DescriptorsAreCountedByKind) {
