@@ -160,12 +160,22 @@ std::string printed_last(const ProcessEnd& end) {
   return end.last_line.empty() ? "" : fmt::format("it printed last: {}", end.last_line);
 }
 
+/// It caught what it printed there, and issued something afterwards.
+bool went_on(const Run& run, const Raised& raised) {
+  return std::any_of(run.processes.begin(), run.processes.end(), [&](const Process& process) {
+    return process.pid == raised.pid &&
+           std::any_of(process.collectives.begin(), process.collectives.end(),
+                       [&](const Collective& call) { return call.issued_ns > raised.at_ns; });
+  });
+}
+
 /// The exceptions that a process printed last.
 std::vector<Failure> raised_by(const Run& run, const std::vector<GroupView>& groups,
                                const ProcessEnd& end) {
   std::vector<Failure> failures;
   for (const Raised& raised : run.raised) {
-    if (raised.rank != end.rank || raised.pid != end.pid || raised.text == kTerminated)
+    if (raised.rank != end.rank || raised.pid != end.pid || raised.text == kTerminated ||
+        (!end.failed() && went_on(run, raised)))
       continue;
     const auto site = site_of(*raised.rank, raised.raised_at.frames, "raised");
     Failure& failure = failures.emplace_back(Failure{

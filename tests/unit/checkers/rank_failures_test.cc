@@ -60,9 +60,9 @@ TEST(RankFailures, ACommandThatIsARankItselfHidesTheFailureOfAnother) {
 }
 
 TEST(RankFailures, OfAnEndThatIsNotKnownTheExceptionCountsWhereTheCommandFailed) {
-  const auto culprits_of = [](std::int32_t status) {
+  const auto culprits_of = [](std::int32_t status, bool last) {
     lockstep::Run run = launched({kSome, kSome}, status);
-    raises(run, Rank{1}, "ValueError: bad batch", stall_ns(run));
+    raises(run, Rank{1}, "ValueError: bad batch", last ? stall_ns(run) : kStart);
     for (ProcessEnd& end : run.ends) {
       if (end.role == Role::kRank)
         end.exit_status.reset();
@@ -70,8 +70,9 @@ TEST(RankFailures, OfAnEndThatIsNotKnownTheExceptionCountsWhereTheCommandFailed)
     const Verdict verdict = check(run);
     return verdict.findings.empty() ? RankSet{} : verdict.findings[0].culprits;
   };
-  EXPECT_EQ(culprits_of(1), RankSet{Rank{1}});
-  EXPECT_EQ(culprits_of(0), RankSet{}) << "it may have been caught";
+  EXPECT_EQ(culprits_of(1, true), RankSet{Rank{1}});
+  EXPECT_EQ(culprits_of(0, true), RankSet{}) << "it may have been caught";
+  EXPECT_EQ(culprits_of(1, false), RankSet{}) << "it went on";
 }
 
 TEST(RankFailures, ALimitOfItsOwnIsNoSilentPeer) {
