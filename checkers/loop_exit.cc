@@ -252,9 +252,8 @@ class Parting {
     std::uint64_t rounds = 0;
     for (std::uint64_t seq = seq_ + 1; seq-- > std::max(member.first_seq, peer.first_seq);) {
       const Collective* call = member.at(seq);
-      const bool is_head =
-          call != nullptr && head != nullptr && agree(*head, *call) &&
-          member.site_key(*call) == member.site_key(*head);
+      const bool is_head = call != nullptr && head != nullptr && agree(*head, *call) &&
+                           member.site_key(*call) == member.site_key(*head);
       rounds += is_head ? 1 : 0;
       const Collective* theirs = peer.at(seq);
       if (!loops_left_.empty() && theirs != nullptr &&

@@ -36,7 +36,7 @@ struct JobProcess {
   std::optional<os::ExitReport> ended{};
   std::uint64_t ended_ns{};
   std::optional<OurSignal> signalled{};
-  std::string last_line{};  ///< Of its stderr, where it raised nothing there.
+  std::string last_line{};     ///< Of its stderr, where it raised nothing there.
   bool status_says_nothing{};  ///< Its end is told without it.
   [[nodiscard]] bool lives() const { return !ended; }
 };
