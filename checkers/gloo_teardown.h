@@ -27,4 +27,7 @@ inline constexpr std::string_view kHelpWithTeardown =
 /// before.
 bool ended_in_gloo_teardown(const Run& run, const ProcessEnd& end);
 
+/// The program came to its end by itself: with status 0, or it would have, but for that race.
+bool came_to_its_end(const Run& run, const ProcessEnd& end);
+
 }  // namespace lockstep::checkers

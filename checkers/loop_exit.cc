@@ -8,6 +8,7 @@
 
 #include "checkers/agreement.h"
 #include "checkers/attribution.h"
+#include "checkers/gloo_teardown.h"
 #include "checkers/sites.h"
 
 namespace lockstep::checkers {
@@ -43,9 +44,9 @@ std::optional<std::uint64_t> first_difference(const GroupView& group) {
   return std::nullopt;
 }
 
-bool exited_with_0(const Run& run, Rank rank) {
+bool rank_came_to_its_end(const Run& run, Rank rank) {
   return std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
-    return end.role == Role::kRank && end.rank == rank && !end.our_signal && end.exit_status == 0;
+    return end.role == Role::kRank && end.rank == rank && came_to_its_end(run, end);
   });
 }
 
@@ -175,7 +176,8 @@ class Parting {
   [[nodiscard]] std::optional<std::set<Loop>> loops_left_by(const Member& member) const {
     const Collective* next = next_of(member);
     if (next == nullptr)
-      return exited_with_0(run_, member.rank) ? std::optional(std::set<Loop>()) : std::nullopt;
+      return rank_came_to_its_end(run_, member.rank) ? std::optional(std::set<Loop>())
+                                                     : std::nullopt;
     std::set<Loop> common;
     for (std::uint64_t seq = seq_ - loop_.period; seq < seq_; ++seq) {
       const Collective* call = member.at(seq);
@@ -230,7 +232,7 @@ class Parting {
       return theirs != nullptr && !agree(call, *theirs);
     });
     return meets_another || call.failed ||
-           (!call.completed_ns && !exited_with_0(run_, member.rank));
+           (!call.completed_ns && !rank_came_to_its_end(run_, member.rank));
   }
 
   /// The first one, and what it may be as well where the calls alone cannot tell.
@@ -335,7 +337,7 @@ Finding Parting::finding() const {
     const Collective* next = next_of(member);
     finding.evidence.push_back(fmt::format(
         "rank {}: {} rounds, then {}", member.rank.value, rounds_of(member),
-        next == nullptr ? std::string("it exited with status 0")
+        next == nullptr ? std::string("its program ended")
                         : describe(*next) + at_site(site_of(*member.process, *next, "peer"))));
   }
   add_sites(finding);

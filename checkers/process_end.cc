@@ -58,22 +58,21 @@ bool was_needed(const Run& run, const std::vector<GroupView>& groups, Rank rank)
 // A process closes its sockets some time before it has ended.
 constexpr std::uint64_t kTeardownNs = 30'000'000'000;
 
-/// Rank 0 had left, or was about to, when another one found the store gone.
-bool took_the_store(const ProcessEnd& end, const std::vector<Failure>& failures) {
-  return end.rank == Rank{0} &&
-         std::any_of(failures.begin(), failures.end(), [&](const Failure& failure) {
-           return failure.rank != end.rank && failure.at_ns + kTeardownNs > end.at_ns &&
-                  speaks_of_the_store(failure.exception);
-         });
+/// Rank 0 had left, or was about to, when this one found the store gone; or null.
+const Failure* without_the_store(const ProcessEnd& end, const std::vector<Failure>& failures) {
+  const auto found = std::find_if(failures.begin(), failures.end(), [&](const Failure& failure) {
+    return end.rank == Rank{0} && failure.rank != end.rank &&
+           failure.at_ns + kTeardownNs > end.at_ns && speaks_of_the_store(failure.exception);
+  });
+  return found == failures.end() ? nullptr : &*found;
 }
 
-/// Status 0, before it was asked to go or while others needed it.
+/// Its program came to its end before it was asked to go or while others needed it.
 std::vector<const ProcessEnd*> early_leavers(const Run& run, const std::vector<GroupView>& groups,
                                              const std::vector<Failure>& failures) {
   std::vector<const ProcessEnd*> leavers;
   for (const ProcessEnd& end : run.ends) {
-    if (end.role != Role::kRank || !end.rank || end.our_signal || end.signal ||
-        end.exit_status.value_or(1) != 0)
+    if (end.role != Role::kRank || !end.rank || !came_to_its_end(run, end))
       continue;
     bool conversation = false;
     bool asked = false;
@@ -83,7 +82,9 @@ std::vector<const ProcessEnd*> early_leavers(const Run& run, const std::vector<G
       conversation = true;
       asked |= request.message == "bye" || request.message == "fault";
     }
-    if (conversation ? !asked : was_needed(run, groups, *end.rank) || took_the_store(end, failures))
+    if (conversation
+            ? !asked
+            : was_needed(run, groups, *end.rank) || without_the_store(end, failures) != nullptr)
       leavers.push_back(&end);
   }
   std::stable_sort(leavers.begin(), leavers.end(),
@@ -258,22 +259,29 @@ Finding left(const Run& run, const std::vector<const ProcessEnd*>& leavers,
     finding.confidence = Confidence::kCertain;
   }
   finding.affected = ranks_of(run).minus(finding.culprits);
-  finding.consequences = failures.size() + leavers.size() - 1;
+  const auto aborted = std::find_if(failures.begin(), failures.end(), [&](const Failure& failure) {
+    return failure.rank == rank && failure.exception == kEndedInTeardown;
+  });
+  finding.consequences = failures.size() + leavers.size() - (aborted == failures.end() ? 1 : 2);
   const Process* process = current_process(run, rank);
   if (process != nullptr && !process->collectives.empty()) {
     if (const auto site = site_of(*process, process->collectives.back(),
                                   finding.culprits.empty() ? "peer" : "culprit"))
       finding.sites.push_back(*site);
   }
-  finding.headline = fmt::format("{} exited with status 0 while others still need {}", words(alike),
+  finding.headline = fmt::format("{} {} while others still need {}", words(alike),
+                                 aborted == failures.end() ? "exited with status 0" : "ended",
                                  alike.size() == 1 ? "it" : "them");
   finding.evidence.push_back(fmt::format("{} left {}", words(alike), last));
+  if (aborted != failures.end()) {
+    finding.also.emplace_back("LS101");
+    finding.evidence.push_back(fmt::format("{} {}", words({rank}), aborted->what));
+  }
   if (most)
     finding.evidence.emplace_back("most left there: the others may have made a call too many");
-  if (took_the_store(*leavers.front(), failures)) {
-    finding.evidence.push_back(fmt::format("with it went the store; {} {}{}",
-                                           words({failures.front().rank}), failures.front().what,
-                                           at_site(failures.front().raised)));
+  if (const Failure* const found = without_the_store(*leavers.front(), failures)) {
+    finding.evidence.push_back(fmt::format("with it went the store; {} {}{}", words({found->rank}),
+                                           found->what, at_site(found->raised)));
     finding.help = "let all ranks come together (a barrier) before rank 0 leaves";
   }
   for (const Request& request : run.requests) {
@@ -321,7 +329,7 @@ Verdict ProcessEndChecker::check(const Run& run) const {
     ended += end.role == Role::kRank ? 1 : 0;
   verdict.examined["ranks"] = ended;
   const bool left_first = !leavers.empty() && (failures.empty() || failures.front().after_a_peer ||
-                                               leavers.front()->at_ns < failures.front().at_ns);
+                                               leavers.front()->at_ns <= failures.front().at_ns);
   if (left_first)
     verdict.findings.push_back(left(run, leavers, failures, whole));
   else if (!failures.empty())

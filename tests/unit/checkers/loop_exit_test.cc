@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "checkers/gloo_teardown.h"
 #include "checkers/judge.h"
 #include "tests/support/typed_run.h"
 
@@ -86,6 +87,20 @@ TEST(LoopExit, TheRankThatRanOutAndExitsIsNamed) {
   EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
   EXPECT_EQ(finding.affected, (RankSet{Rank{0}, Rank{2}}));
   EXPECT_EQ(finding.sites.front().line, 25) << "its last call";
+}
+
+TEST(LoopExit, WhoRanOutMayEndInPyTorchsAbortOnItsWayOut) {
+  lockstep::Run run = exiting({rounds(3, {kBackward.failed()}), rounds(3)});
+  ends_with_signal(run, Rank{1}, 6, stall_ns(run));
+  EXPECT_EQ(only_finding(run).code, "LS101") << "any abort";
+  run.raised.push_back({.at_ns = stall_ns(run),
+                        .rank = Rank{1},
+                        .pid = process_of(run, Rank{1}).pid,
+                        .text = std::string(checkers::kTerminated)});
+  const Finding finding = only_finding(run);
+  EXPECT_EQ(finding.code, "LS305");
+  EXPECT_EQ(finding.also, (Strings{"LS102", "LS101"}));
+  EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
 }
 
 TEST(LoopExit, LeavingFromInsideTheBodyIsAnotherCode) {

@@ -113,6 +113,7 @@ TEST(RankFailures, WhoLeavesWithTheStoreIsNamed) {
   const Finding left = without_store(kStart + 50 * kMs);
   EXPECT_EQ(left.code, "LS102");
   EXPECT_EQ(left.culprits, RankSet{Rank{0}});
+  EXPECT_NE(left.evidence.at(1).find("with it went the store; rank 1 raised"), std::string::npos);
   const Finding later = without_store(kStart + 60'000 * kMs);
   EXPECT_EQ(later.code, "LS101");
   EXPECT_TRUE(later.culprits.empty()) << "rank 1 only found it gone";
@@ -354,6 +355,26 @@ TEST(RankFailures, AbortInGloosTeardownIsNamed) {
               "rank 1 was ended by SIGABRT in Gloo's teardown: its process group outlived Python");
     EXPECT_NE(finding.help.find("destroy_process_group"), std::string::npos);
   }
+}
+
+TEST(RankFailures, WhoLeftTooEarlyDidSoBeforeItsTeardown) {
+  lockstep::Run run = aborted(kTeardown, kTerminate);
+  raises(run, Rank{0},
+         "torch.distributed.DistNetworkError: Did the remote server shutdown or crash?",
+         stall_ns(run));
+  EXPECT_EQ(check(run).findings.at(0).code, "LS101") << "rank 0 has the store";
+  run = make_run({{all_reduce("dp", 2)}, {all_reduce("dp", 2)}});
+  raises(run, Rank{1},
+         "torch.distributed.DistNetworkError: Did the remote server shutdown or crash?",
+         stall_ns(run));
+  raises(run, Rank{0}, kTerminate, kStart + 50 * kMs);
+  ends_with_signal(run, Rank{0}, 6, kStart + 50 * kMs);
+  const Finding left = check(run).findings.at(0);
+  EXPECT_EQ(left.code, "LS102");
+  EXPECT_EQ(left.also, std::vector<std::string>{"LS101"});
+  EXPECT_EQ(left.headline, "rank 0 ended while others still need it");
+  EXPECT_NE(left.evidence.at(2).find("with it went the store; rank 1 raised"), std::string::npos);
+  EXPECT_EQ(left.consequences, 1U);
 }
 
 TEST(RankFailures, OtherAbortsAreNotThatOfGloosTeardown) {
