@@ -88,7 +88,8 @@ def run(pieces: list[Piece], options: argparse.Namespace) -> bool:
         return {kind: getattr(result, kind) for kind in kinds}
 
     counted = resume(pieces, state, options, judge,
-                     lambda result: judged.Judged(**result).problems() or "as it should be", os.cpu_count() or 1)
+                     lambda result: judged.Judged(**result).problems() or "as it should be",
+                     2 * (os.cpu_count() or 1))  # Many of them wait for most of their time.
     totals = {kind: sum(bool(one[kind]) for one in counted) for kind in kinds}
     print(f"{len(counted)} of {len(pieces)} runs: false alarms {totals['false_alarm']}, "
           f"wrong culprits {totals['wrong_culprit']}; otherwise not as in the table {totals['other']}")
