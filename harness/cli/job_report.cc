@@ -86,8 +86,20 @@ const Acted* act(const Run& run, std::string_view action) {
   return at == run.acted.end() ? nullptr : &*at;
 }
 
-/// A rank that ended badly at last, or was ended by us although it had not been interrupted:
-/// something must explain it. Empty if there is none.
+/// Of the command: its own exception, or one that it passed on. "; it raised ValueError: x at
+/// t.py:3"
+std::string what_it_raised(const Run& run) {
+  for (const Raised& raised : run.raised) {
+    if (!raised.rank)
+      return fmt::format(
+          "; it raised {}{}", checkers::first_line(raised.text),
+          checkers::at_site(checkers::site_of(Rank{}, raised.raised_at.frames, "raised")));
+  }
+  return "";
+}
+
+/// A rank that ended badly at last, or was ended by us although it had not been interrupted, or
+/// else the command that started them: something must explain it. Empty if there is none.
 std::string unexplained(const Run& run) {
   for (const auto& [rank, end] : rank_ends(run)) {
     if (shell_status(*end) == 0)
@@ -96,6 +108,11 @@ std::string unexplained(const Run& run) {
                ? fmt::format("rank {} was ended by lockstep ({})", rank.value, end->our_reason)
                : fmt::format("rank {} ended with status {} and nothing explains it", rank.value,
                              shell_status(*end));
+  }
+  for (const ProcessEnd& end : run.ends) {
+    if (history::is_command(run, end.pid) && !end.our_signal && shell_status(end) != 0)
+      return fmt::format("the command ended with status {}, and no rank explains it{}",
+                         shell_status(end), what_it_raised(run));
   }
   return "";
 }
@@ -117,18 +134,6 @@ bool had_nothing_to_examine(const Verdict& verdict) {
   const bool examined = std::any_of(verdict.examined.begin(), verdict.examined.end(),
                                     [](const auto& entry) { return entry.second > 0; });
   return !decided && !examined && verdict.reason.rfind("LS9", 0) != 0;
-}
-
-/// Of the command: its own exception, or one that it passed on. "; it raised ValueError: x at
-/// t.py:3"
-std::string what_it_raised(const Run& run) {
-  for (const Raised& raised : run.raised) {
-    if (!raised.rank)
-      return fmt::format(
-          "; it raised {}{}", checkers::first_line(raised.text),
-          checkers::at_site(checkers::site_of(Rank{}, raised.raised_at.frames, "raised")));
-  }
-  return "";
 }
 
 void conclude(Report& report, const Run& run) {

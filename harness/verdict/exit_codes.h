@@ -31,7 +31,8 @@ constexpr std::int32_t status_of(ExitCode code) { return static_cast<std::int32_
 inline constexpr std::array<ExitMeaning, 10> kExitMeanings{{
     {ExitCode::kNothingFound, "nothing found"},
     {ExitCode::kFinding, "a finding (a rank that is killed, raises or exits non-zero is LS101)"},
-    {ExitCode::kUndecided, "a required check could not decide"},
+    {ExitCode::kUndecided,
+     "a required check could not decide, or a failure that nothing seen explains"},
     {ExitCode::kNoRank, "the command failed and no process of it ever became a rank"},
     {ExitCode::kNotApplicable, "nothing applicable"},
     {ExitCode::kUsage, "usage or environment; no report is written"},
