@@ -247,12 +247,21 @@ class Explainer {
     return text + (places.size() > kPlacesMax ? ", ..." : "");
   }
 
+  /// The line of the call that it waits for, or else where it is.
+  [[nodiscard]] std::optional<SiteRef> where_it_waits(const ProcessState& state,
+                                                      const char* role) const {
+    for (const Wait& wait : state.waits) {
+      if (!wait.calls.empty() && stuck_.contains(state.rank))
+        return site_of(*state.process, *wait.calls.front(), role);
+    }
+    return whereabouts(state, situation_.cutoff_ns(), role);
+  }
+
   void add_sites(Finding& finding, const Knot& knot) const {
     for (const Rank rank : knot.absent) {
       const ProcessState* absent = situation_.state(rank);
       const char* role = finding.culprits.contains(rank) ? "culprit" : "peer";
-      if (auto site = absent == nullptr ? std::nullopt
-                                        : whereabouts(*absent, situation_.cutoff_ns(), role)) {
+      if (auto site = absent == nullptr ? std::nullopt : where_it_waits(*absent, role)) {
         finding.sites.push_back(*site);
         break;
       }
@@ -307,9 +316,10 @@ class Explainer {
 };
 
 bool ended_by_a_limit(const Run& run) {
-  return std::any_of(run.acted.begin(), run.acted.end(), [](const Acted& act) {
-    return act.action == "deadline" || act.action == "interrupted";
-  });
+  return ended_from_outside_ns(run) ||
+         std::any_of(run.acted.begin(), run.acted.end(), [](const Acted& act) {
+           return act.action == "deadline" || act.action == "interrupted";
+         });
 }
 
 // A machine that is slow must not become a finding of the suite; a rank that was told to stand

@@ -16,6 +16,7 @@
 #include "checkers/second_derivative.h"
 #include "checkers/sites.h"
 #include "checkers/wait_stacks.h"
+#include "harness/history/rank_places.h"
 
 namespace lockstep::checkers {
 namespace {
@@ -130,6 +131,12 @@ bool may_have_failed(const Run& run, const ProcessEnd& end) {
          });
 }
 
+/// As a launcher ends the other ranks when one has failed, a time limit or a scheduler all of them.
+std::string who_ended(const ProcessEnd& end) {
+  const bool asked = end.signal == SIGTERM || end.signal == SIGINT || end.signal == SIGHUP;
+  return !end.sender.empty() ? end.sender : asked ? "somebody" : "";
+}
+
 /// A launcher ends the other ranks when one has failed.
 bool may_be_the_launchers(const Run& run, const ProcessEnd& end) {
   const bool asked = end.signal == SIGTERM || end.signal == SIGINT || end.signal == SIGKILL;
@@ -180,7 +187,7 @@ std::vector<Failure> raised_by(const Run& run, const std::vector<GroupView>& gro
     const auto site = site_of(*raised.rank, raised.raised_at.frames, "raised");
     Failure& failure = failures.emplace_back(Failure{
         *raised.rank, raised.at_ns, fmt::format("raised: {}", first_line(raised.text)), raised.text,
-        speaks_of_a_peer(raised), false, site ? site : aborted_at(run, end), raised.found_out});
+        speaks_of_a_peer(raised), false, "", site ? site : aborted_at(run, end), raised.found_out});
     say_what_it_waited_for(groups, failure);
   }
   return failures;
@@ -221,6 +228,13 @@ Saying without_numbers(std::string_view text, bool of_ranks_only) {
 }
 
 }  // namespace
+
+bool was_meant(const Run& run, const ProcessEnd& end) {
+  return !end.sender.empty() &&
+         std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& other) {
+           return history::is_command(run, other.pid) && other.exit_status == 0;
+         });
+}
 
 bool is_one_mistake(const Failure& a, const Failure& b) {
   if (a.exception.empty() || a.exception == b.exception)
@@ -308,16 +322,17 @@ std::vector<Failure> failures_of(const Run& run, const std::vector<GroupView>& g
                     request.text,
                     speaks_of_a_peer(request.text),
                     false,
+                    "",
                     site_of(*request.rank, request.raised_at.frames, "raised")};
     add(std::move(failure));
   }
   for (const ProcessEnd& end : run.ends) {
     const bool may_have = may_have_failed(run, end);
-    if (end.role != Role::kRank || !end.rank || !(failed(end) || may_have))
+    if (end.role != Role::kRank || !end.rank || !(failed(end) || may_have) || was_meant(run, end))
       continue;
     if (ended_in_gloo_teardown(run, end)) {
       const std::string words(kEndedInTeardown);
-      add({*end.rank, end.at_ns, words, words, false, true, std::nullopt});
+      add({*end.rank, end.at_ns, words, words, false, true});
       continue;
     }
     for (Failure& failure : raised_by(run, groups, end))
@@ -332,8 +347,9 @@ std::vector<Failure> failures_of(const Run& run, const std::vector<GroupView>& g
                               : fmt::format("exited with status {}", *end.exit_status),
                     "",
                     (!hit && had_failed_collective(run, *end.rank)) || wrote_to_nobody(run, end) ||
-                        may_be_the_launchers(run, end),
+                        may_be_the_launchers(run, end) || !end.sender.empty(),
                     signalled && *end.signal == SIGABRT,
+                    who_ended(end),
                     aborted_at(run, end),
                     printed_last(end)};
     add(std::move(failure));

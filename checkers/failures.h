@@ -21,6 +21,8 @@ struct Failure {
   std::string exception{};  ///< Its text, for one that raised.
   bool after_a_peer{};      ///< Its own evidence says that another rank was gone or silent first.
   bool aborted{};           ///< SIGABRT: how C++ programs end on an error of the transport.
+  /// Who asked it to end, "pid 4711 (torchrun)", or "somebody" where nobody of the job was seen to.
+  std::string ended_by{};
   std::optional<SiteRef> raised{};
   std::string found_out{};  ///< What was found out about it at once.
   std::vector<std::string>
@@ -30,6 +32,9 @@ struct Failure {
 /// One for each rank that failed by itself, whoever failed for a reason of its own first, then by
 /// time.
 std::vector<Failure> failures_of(const Run& run, const std::vector<GroupView>& groups);
+
+/// The job ended this rank by a signal when it had no more use for it, and then ended well itself.
+bool was_meant(const Run& run, const ProcessEnd& end);
 
 /// One mistake made on both: the same exception; or, raised on the same line, with other numbers in
 /// its text.

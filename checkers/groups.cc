@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "checkers/sites.h"
+#include "harness/history/rank_places.h"
 
 namespace lockstep::checkers {
 namespace {
@@ -252,8 +253,27 @@ std::vector<GroupView> group_views(const Run& run, std::uint64_t cutoff_ns) {
   return views;
 }
 
+std::optional<std::uint64_t> ended_from_outside_ns(const Run& run) {
+  std::optional<std::uint64_t> first;
+  for (const ProcessEnd& end : run.ends) {
+    if (history::is_command(run, end.pid) && end.exit_status == 0)
+      return std::nullopt;
+    if (end.role == Role::kRank && !end.sender.empty() && !end.our_signal)
+      first = std::min(first.value_or(kNever), end.at_ns);
+  }
+  const auto before = [&](std::uint64_t at_ns) { return first && at_ns < *first; };
+  const bool failed =
+      std::any_of(run.raised.begin(), run.raised.end(),
+                  [&](const Raised& raised) { return raised.rank && before(raised.at_ns); }) ||
+      std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
+        return end.role == Role::kRank && end.sender.empty() && end.exit_status != 0 &&
+               before(end.at_ns);
+      });
+  return failed ? std::nullopt : first;
+}
+
 std::uint64_t first_act_ns(const Run& run) {
-  std::uint64_t first = kNever;
+  std::uint64_t first = ended_from_outside_ns(run).value_or(kNever);
   for (const Acted& act : run.acted) {
     const bool to_a_rank = act.rank.has_value() && (act.action == "TERM" || act.action == "KILL" ||
                                                     act.action == "INT" || act.action == "STOP");

@@ -83,7 +83,11 @@ bool has_ended(const Run& run, std::int32_t pid, std::uint64_t before_ns = kNeve
 /// the event.
 inline bool journal_is_whole(const Run& run) { return run.live || run.journal_complete; }
 
-/// When we first ended something: what follows is our doing. kNever if we did not.
+/// When one of the job (a launcher, as a rule) began to end the ranks, before any of them had
+/// failed or ended, and did not end well itself: it was asked to end, or had waited long enough.
+std::optional<std::uint64_t> ended_from_outside_ns(const Run& run);
+
+/// When something was first ended by us, or from outside: what follows came of it, if not kNever.
 std::uint64_t first_act_ns(const Run& run);
 
 /// "rank 3", "ranks 0-2,4".

@@ -14,6 +14,7 @@
 #include "checkers/devices.h"
 #include "checkers/exiting.h"
 #include "checkers/gradient_reference.h"
+#include "checkers/groups.h"
 #include "checkers/history_complete.h"
 #include "checkers/joining.h"
 #include "checkers/kept_buffers.h"
@@ -129,7 +130,7 @@ void absorb(Finding& first, Finding& later) {
 }
 
 /// Ends, mismatches and waits are one divergence: the first of them explains the rest.
-std::vector<Finding> one_per_divergence(std::vector<Finding> findings) {
+std::vector<Finding> one_per_divergence(std::vector<Finding> findings, bool from_outside) {
   std::stable_sort(findings.begin(), findings.end(), [](const Finding& a, const Finding& b) {
     return std::tuple(place_of(a.code), a.at_ns) < std::tuple(place_of(b.code), b.at_ns);
   });
@@ -143,10 +144,12 @@ std::vector<Finding> one_per_divergence(std::vector<Finding> findings) {
       break;
     }
   }
-  // An end that only noticed a peer, and a stall that is proven: the stall explains it.
+  // An end that only noticed a peer, and a stall that is proven: the stall explains it. It also
+  // explains why the job was ended from outside.
   if (first == 0 && is_an_end(findings.front()) && findings.front().culprits.empty()) {
     for (std::size_t i = 1; i < findings.size() && first == 0; ++i) {
-      if (!findings[i].culprits.empty() || findings[i].confidence == Confidence::kCertain)
+      if (from_outside || !findings[i].culprits.empty() ||
+          findings[i].confidence == Confidence::kCertain)
         first = i;
     }
   }
@@ -171,14 +174,14 @@ std::vector<Finding> first_wrong_value(std::vector<Finding> findings) {
   return findings;
 }
 
-std::vector<Finding> errors_among(const std::vector<Finding>& found) {
+std::vector<Finding> errors_among(const std::vector<Finding>& found, bool from_outside) {
   std::vector<Finding> of_order;
   std::vector<Finding> of_data;
   for (const Finding& finding : found) {
     if (finding.severity == Severity::kError)
       (is_about_data(finding) ? of_data : of_order).push_back(finding);
   }
-  std::vector<Finding> order = one_per_divergence(std::move(of_order));
+  std::vector<Finding> order = one_per_divergence(std::move(of_order), from_outside);
   std::vector<Finding> data = first_wrong_value(std::move(of_data));
   if (order.empty() || data.empty()) {
     order.insert(order.end(), data.begin(), data.end());
@@ -191,11 +194,11 @@ std::vector<Finding> errors_among(const std::vector<Finding>& found) {
 }
 
 /// Warnings explain nothing and follow from nothing: they stand beside.
-std::vector<Finding> combine(const std::vector<Verdict>& verdicts) {
+std::vector<Finding> combine(const std::vector<Verdict>& verdicts, bool from_outside) {
   std::vector<Finding> found;
   for (const Verdict& verdict : verdicts)
     found.insert(found.end(), verdict.findings.begin(), verdict.findings.end());
-  std::vector<Finding> combined = errors_among(found);
+  std::vector<Finding> combined = errors_among(found, from_outside);
   std::copy_if(found.begin(), found.end(), std::back_inserter(combined),
                [](const Finding& finding) { return finding.severity != Severity::kError; });
   return combined;
@@ -246,7 +249,7 @@ Judgement judge(const Run& run, const Checkers& checkers) {
   Judgement judgement;
   for (const auto& checker : checkers)
     judgement.verdicts.push_back(checked(*checker, run));
-  judgement.findings = combine(judgement.verdicts);
+  judgement.findings = combine(judgement.verdicts, ended_from_outside_ns(run).has_value());
   const auto any = [&](Outcome outcome) {
     return std::any_of(judgement.verdicts.begin(), judgement.verdicts.end(),
                        [&](const Verdict& verdict) { return verdict.outcome == outcome; });

@@ -154,6 +154,23 @@ RankSet ended_alike_unheard(const Run& run, const std::vector<Failure>& failures
   return first.exception.empty() ? RankSet{} : unheard;
 }
 
+/// Nobody failed by itself: who ended them, why, and where each of them was.
+void add_who_ended_it(const Run& run, const Failure& first, Finding& finding) {
+  finding.evidence.push_back(
+      first.after_a_peer ? fmt::format("{} sent the signal", first.ended_by)
+                         : "somebody sent the signal to them: a time limit, a scheduler, a person");
+  for (const Raised& raised : run.raised) {
+    if (first.ended_by.rfind(fmt::format("pid {} ", raised.pid), 0) == 0)
+      finding.evidence.push_back(
+          fmt::format("pid {} raised: {}", raised.pid, first_line(raised.text)));
+  }
+  for (const Rank rank : ranks_of(run)) {
+    if (finding.evidence.size() < kEvidenceMax)
+      finding.evidence.push_back(
+          fmt::format("rank {} ended {}", rank.value, after_last_call(run, rank)));
+  }
+}
+
 /// What followed, what hid it, what it had waited for, and where the first one was.
 void add_evidence(const Run& run, const std::vector<Failure>& failures, const RankSet& alike,
                   const RankSet& unheard, Finding& finding) {
@@ -190,10 +207,13 @@ void add_evidence(const Run& run, const std::vector<Failure>& failures, const Ra
     if (finding.evidence.size() < kEvidenceMax)
       finding.evidence.push_back(line);
   }
-  if (first.after_a_peer && first.waited.empty())
+  const bool was_ended = !first.ended_by.empty() && (first.after_a_peer || alike.size() > 1);
+  if (was_ended)
+    add_who_ended_it(run, first, finding);
+  else if (first.after_a_peer && first.waited.empty())
     finding.evidence.emplace_back("it may speak of another rank; none was seen to end before");
   const Process* process = current_process(run, first.rank);
-  if (finding.sites.empty() && process != nullptr && !process->collectives.empty())
+  if (finding.sites.empty() && !was_ended && process != nullptr && !process->collectives.empty())
     finding.evidence.push_back(
         fmt::format("rank {} failed {}", first.rank.value, after_last_call(run, first.rank)));
 }
@@ -204,8 +224,9 @@ Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
   finding.code = "LS101";
   finding.at_ns = first.at_ns;
   RankSet alike{first.rank};
+  const bool was_ended = !first.ended_by.empty();
   for (const Failure& failure : failures) {
-    if (is_one_mistake(failure, first))
+    if (is_one_mistake(failure, first) || (was_ended && failure.ended_by == first.ended_by))
       alike.insert(failure.rank);
   }
   const RankSet everyone = ranks_of(run);
@@ -216,7 +237,8 @@ Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
   }
   const RankSet unheard = ended_alike_unheard(run, failures);
   const bool blamable = !first.after_a_peer && alike.size() < everyone.size() && unheard.empty() &&
-                        journal_is_whole(run) && (whole || failures.size() == 1);
+                        !(was_ended && alike.size() > 1) && journal_is_whole(run) &&
+                        (whole || failures.size() == 1);
   const bool alone = everyone.size() == 1 && !refused && journal_is_whole(run);
   if (blamable || alone) {
     finding.culprits = alike;
@@ -228,7 +250,9 @@ Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
   }
   finding.affected = everyone.minus(finding.culprits);
   const std::string where = first.raised ? at_site(first.raised) : "";
-  finding.headline = fmt::format("{} {}{}", words(alike), first.what, where);
+  const bool were = alike.size() > 1 && first.what.rfind("was ", 0) == 0;
+  finding.headline = fmt::format("{} {}{}{}", words(alike), were ? "were" : "",
+                                 first.what.substr(were ? 3 : 0), where);
   for (const Failure& failure : failures) {
     if (alike.contains(failure.rank) && failure.raised) {
       finding.sites.push_back(*failure.raised);

@@ -102,7 +102,7 @@ std::string what_it_raised(const Run& run) {
 /// else the command that started them: something must explain it. Empty if there is none.
 std::string unexplained(const Run& run) {
   for (const auto& [rank, end] : rank_ends(run)) {
-    if (shell_status(*end) == 0)
+    if (shell_status(*end) == 0 || checkers::was_meant(run, *end))
       continue;
     return end->our_signal
                ? fmt::format("rank {} was ended by lockstep ({})", rank.value, end->our_reason)

@@ -76,6 +76,8 @@ Result<void> JournalWriter::append(const ProcessEnd& event) {
     json["our_reason"] = event.our_reason;
   if (!event.last_line.empty())
     json["last_line"] = event.last_line;
+  if (!event.sender.empty())
+    json["sender"] = event.sender;
   return write_line("process_end", event.at_ns, dump(json));
 }
 

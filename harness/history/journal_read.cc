@@ -30,6 +30,7 @@ void read(Fields& fields, ProcessEnd& event) {
   fields.get("our_signal", event.our_signal);
   fields.get("our_reason", event.our_reason);
   fields.get("last_line", event.last_line);
+  fields.get("sender", event.sender);
 }
 
 void read(Fields& fields, Acted& event) {

@@ -166,6 +166,7 @@ struct ProcessEnd {
   std::optional<std::int32_t> our_signal{};   ///< The last signal we sent it.
   std::string our_reason{};                   ///< Why we sent it.
   std::string last_line{};                    ///< Of its stderr, where it raised nothing there.
+  std::string sender{};  ///< Of the signal, where it is of the job: "pid 4711 (torchrun)".
 
   [[nodiscard]] bool failed() const { return signal || exit_status.value_or(0) != 0; }
 };

@@ -37,7 +37,8 @@ void record_end(const JobProcess& process, history::JournalWriter* journal) {
                  .pid = process.process.pid(),
                  .exit_status = process.ended->exit_status,
                  .signal = process.ended->signal,
-                 .last_line = process.last_line};
+                 .last_line = process.last_line,
+                 .sender = process.ended->signal ? process.sender : std::string()};
   if (process.signalled) {
     end.our_signal = process.signalled->number;
     end.our_reason = process.signalled->reason;

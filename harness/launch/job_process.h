@@ -37,6 +37,7 @@ struct JobProcess {
   std::uint64_t ended_ns{};
   std::optional<OurSignal> signalled{};
   std::string last_line{};     ///< Of its stderr, where it raised nothing there.
+  std::string sender{};        ///< See ProcessEnd.
   bool status_says_nothing{};  ///< Its end is told without it.
   [[nodiscard]] bool lives() const { return !ended; }
 };

@@ -1,6 +1,7 @@
 #include "harness/launch/last_words.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -167,6 +168,16 @@ std::optional<ErrorTail> kept_error_tail(const std::string& history_directory, s
 bool a_library_ended(const std::string& history_directory, std::int32_t pid) {
   std::error_code ignored;
   return std::filesystem::exists(fmt::format("{}/{}.exits", history_directory, pid), ignored);
+}
+
+std::string sender_of_signal(const std::string& history_directory, std::int32_t pid) {
+  for (const std::int32_t target : {pid, -pid, -::getpgid(pid)}) {
+    std::ifstream file(fmt::format("{}/{}.signalled", history_directory, target));
+    std::string sender;
+    if (std::getline(file, sender))
+      return sender;
+  }
+  return "";
 }
 
 std::optional<std::int32_t> spawned_index(std::string_view stderr_tail) {

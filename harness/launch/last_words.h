@@ -35,6 +35,10 @@ std::optional<ErrorTail> kept_error_tail(const std::string& history_directory, s
 /// program. (The workers of a pool end so, when their launcher has no more use for them.)
 bool a_library_ended(const std::string& history_directory, std::int32_t pid);
 
+/// Who of the job last sent the process, or the process group that it leads or is in, a signal that
+/// ends: "pid 4711 (torchrun)". Empty if nobody was seen to.
+std::string sender_of_signal(const std::string& history_directory, std::int32_t pid);
+
 /// The process of torch.multiprocessing.spawn whose exception its parent passes on: its index, as a
 /// rule its rank.
 std::optional<std::int32_t> spawned_index(std::string_view stderr_tail);

@@ -18,6 +18,7 @@
 #include <limits.h>
 #include <link.h>
 #include <linux/futex.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,9 +59,9 @@ static void find_real_dlopen(void) {
 }
 
 /* <directory>/<pid>.<what>, which the report shows; removed if there is no text. */
-static void tell(const char* directory, const char* what, const char* text) {
+static void tell_of(pid_t pid, const char* directory, const char* what, const char* text) {
   char path[PATH_MAX];
-  snprintf(path, sizeof path, "%s/%d.%s", directory, (int)getpid(), what);
+  snprintf(path, sizeof path, "%s/%d.%s", directory, (int)pid, what);
   unlink(path);
   const int file = text == NULL ? -1 : open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0)
@@ -68,6 +69,10 @@ static void tell(const char* directory, const char* what, const char* text) {
   if (write(file, text, strlen(text)) < 0)
     unlink(path);
   close(file);
+}
+
+static void tell(const char* directory, const char* what, const char* text) {
+  tell_of(getpid(), directory, what, text);
 }
 
 static void stay_unseen(const char* directory, const char* torch, const char* why) {
@@ -122,11 +127,13 @@ static void keep_last_words(const char* text, size_t size) {
 typedef ssize_t (*Write)(int, const void*, size_t);
 typedef void (*Abort)(void) __attribute__((noreturn));
 typedef void (*Exit)(int) __attribute__((noreturn));
+typedef int (*Kill)(pid_t, int);
 typedef int (*Set)(const char*, const char*, int);
 typedef int (*Unset)(const char*);
 static Write real_write;
 static Abort real_abort;
 static Exit real_exit, real_exit_at_once;
+static Kill real_kill, real_killpg;
 static Set real_setenv;
 static Unset real_unsetenv;
 
@@ -137,6 +144,8 @@ __attribute__((constructor)) static void find_real_functions(void) {
   real_abort = (Abort)dlsym(RTLD_NEXT, "abort");
   real_exit = (Exit)dlsym(RTLD_NEXT, "exit");
   real_exit_at_once = (Exit)dlsym(RTLD_NEXT, "_exit");
+  real_kill = (Kill)dlsym(RTLD_NEXT, "kill");
+  real_killpg = (Kill)dlsym(RTLD_NEXT, "killpg");
   real_setenv = (Set)dlsym(RTLD_NEXT, "setenv");
   real_unsetenv = (Unset)dlsym(RTLD_NEXT, "unsetenv");
 }
@@ -218,6 +227,35 @@ EXPORTED void _Exit(int status) {
   if (real_exit_at_once == NULL)
     find_real_functions();
   real_exit_at_once(status);
+}
+
+/* <pid>.signalled, or <-group>.signalled: who of the job sent it a signal that ends, before it
+ * arrives. Launchers end ranks so, when they have no more use for them or are asked to end. */
+static void tell_who_signals(pid_t to, int signal) {
+  const int ends = signal == SIGTERM || signal == SIGKILL || signal == SIGINT || signal == SIGHUP ||
+                   signal == SIGQUIT;
+  const char* const history = ends && to != getpid() ? getenv("LOCKSTEP_HISTORY") : NULL;
+  if (history == NULL)
+    return;
+  const int saved = errno;
+  char text[64];
+  snprintf(text, sizeof text, "pid %d (%.32s)\n", (int)getpid(), program_invocation_short_name);
+  tell_of(to == 0 ? -getpgrp() : to, history, "signalled", text);
+  errno = saved;
+}
+
+EXPORTED int kill(pid_t process, int signal) {
+  tell_who_signals(process, signal);
+  if (real_kill == NULL)
+    find_real_functions();
+  return real_kill(process, signal);
+}
+
+EXPORTED int killpg(pid_t group, int signal) {
+  tell_who_signals(-group, signal);
+  if (real_killpg == NULL)
+    find_real_functions();
+  return real_killpg(group, signal);
 }
 
 static void enter_if_torch_is_there(void) {

@@ -1,0 +1,88 @@
+// Goal: of ranks that a signal ended, nobody is blamed where a launcher, a time limit or a
+// scheduler ended all of them, and nothing is said where a program ends ranks that it needs no
+// more.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkers/judge.h"
+#include "checkers/process_end.h"
+#include "tests/support/typed_run.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+constexpr std::int32_t kLauncher = 900;
+const std::string kSender = "pid 900 (torchrun)";
+const Row kSome = times(2, {all_reduce("dp", 8).at("t.py", 9)});
+
+/// Rank 1 waits for rank 0, or none for any, when their launcher ends them, and then itself.
+lockstep::Run ended(const std::string& sender, std::int32_t status_of_launcher,
+                    const Row& of_rank_1 = kSome) {
+  lockstep::Run run = make_run({kSome, of_rank_1});
+  run.starts.push_back({0, kStart / 8, Role::kOther, std::nullopt, kLauncher});
+  for (const Rank rank : {Rank{0}, Rank{1}})
+    ends_with_signal(run, rank, 15, stall_ns(run) + (1 + static_cast<unsigned>(rank.value)) * kMs);
+  for (ProcessEnd& end : run.ends)
+    end.sender = end.signal ? sender : "";
+  ProcessEnd end;
+  end.at_ns = stall_ns(run) + 50 * kMs;
+  end.role = Role::kOther;
+  end.pid = kLauncher;
+  end.exit_status = status_of_launcher;
+  run.ends.push_back(end);
+  return run;
+}
+
+/// It was no launcher that ended this one.
+void by_somebody_else(lockstep::Run& run, Rank rank) {
+  for (ProcessEnd& end : run.ends) {
+    if (end.rank == rank)
+      end.sender.clear();
+  }
+}
+
+Verdict check(const lockstep::Run& run) { return checkers::ProcessEndChecker().check(run); }
+
+TEST(EndedRanks, WhatAProgramEndsBeforeItEndsWellIsNoFailure) {
+  EXPECT_TRUE(check(ended(kSender, 0)).findings.empty());
+  EXPECT_FALSE(check(ended("", 0)).findings.empty()) << "somebody else did it";
+}
+
+TEST(EndedRanks, WhoeverEndsAllOfThemNobodyIsBlamed) {
+  lockstep::Run run = ended(kSender, 124);
+  run.raised.push_back({.pid = kLauncher, .text = "SignalException: Process 900 got signal: 15"});
+  const Finding finding = check(run).findings.at(0);
+  EXPECT_EQ(finding.code, "LS101");
+  EXPECT_TRUE(finding.culprits.empty());
+  EXPECT_EQ(finding.headline, "ranks 0,1 were killed by SIGTERM");
+  EXPECT_THAT(finding.evidence, Contains("pid 900 (torchrun) sent the signal"));
+  EXPECT_THAT(finding.evidence, Contains(HasSubstr("Process 900 got signal: 15")));
+  EXPECT_THAT(finding.evidence, Contains("rank 0 ended after all_reduce #1 at t.py:9"));
+  const Finding by_somebody = check(ended("", 124)).findings.at(0);
+  EXPECT_TRUE(by_somebody.culprits.empty());
+  EXPECT_EQ(by_somebody.headline, finding.headline);
+}
+
+TEST(EndedRanks, WhoeverFailedBeforeTheLauncherEndedTheOthersIsNamed) {
+  lockstep::Run run = ended(kSender, 1);
+  by_somebody_else(run, Rank{0});
+  EXPECT_EQ(check(run).findings.at(0).culprits, RankSet{Rank{0}});
+  EXPECT_EQ(check(run).findings.at(0).headline, "rank 0 was killed by SIGTERM");
+}
+
+TEST(EndedRanks, WhatTheyWaitedForWhenATimeLimitEndedThemIsJudged) {
+  const Row waits = kSome + Row{all_reduce("dp", 8).at("t.py", 12).pending()};
+  lockstep::Run run = ended(kSender, 124, waits);
+  const auto judged = [&] { return checkers::judge(run, checkers::all_checkers()).findings.at(0); };
+  EXPECT_EQ(judged().code, "LS301");
+  EXPECT_THAT(judged().evidence,
+              Contains("after it, LS101: ranks 0,1 were killed by SIGTERM"));
+  by_somebody_else(run, Rank{0});
+  EXPECT_EQ(judged().code, "LS101") << "rank 0 had ended first";
+}
+
+}  // namespace
+}  // namespace lockstep::testing
