@@ -315,11 +315,28 @@ class Explainer {
   std::vector<Knot> knots_;
 };
 
-bool ended_by_a_limit(const Run& run) {
-  return ended_from_outside_ns(run) ||
-         std::any_of(run.acted.begin(), run.acted.end(), [](const Acted& act) {
-           return act.action == "deadline" || act.action == "interrupted";
-         });
+bool acted(const Run& run, std::string_view action) {
+  return std::any_of(run.acted.begin(), run.acted.end(),
+                     [&](const Acted& act) { return act.action == action; });
+}
+
+/// Than any call of the job before it: ranks of a healthy job wait for each other, too.
+bool waited_longer_than_ever(const Run& run, const Finding& stalled, std::uint64_t cutoff_ns) {
+  std::uint64_t longest = 0;
+  for (const Process& process : run.processes) {
+    for (const Collective& call : process.collectives) {
+      if (call.completed_ns && *call.completed_ns <= cutoff_ns)
+        longest = std::max(longest, *call.completed_ns - call.issued_ns);
+    }
+  }
+  return cutoff_ns > stalled.at_ns + 2 * longest;
+}
+
+/// The limit for stalls had passed, or somebody lost patience, who may have been wrong.
+bool is_stalled(const Run& run, const Finding& stalled, std::uint64_t cutoff_ns) {
+  const bool by_somebody = acted(run, "interrupted") || ended_from_outside_ns(run);
+  return acted(run, "deadline") ||
+         (by_somebody && waited_longer_than_ever(run, stalled, cutoff_ns));
 }
 
 // A machine that is slow must not become a finding of the suite; a rank that was told to stand
@@ -400,7 +417,7 @@ Verdict Deadlock::check(const Run& run) const {
     return verdict;
   }
   const std::optional<Finding> stalled = stall(run, situation);
-  if (stalled && ended_by_a_limit(run) && is_worth_telling(run.plan)) {
+  if (stalled && is_stalled(run, *stalled, situation.cutoff_ns()) && is_worth_telling(run.plan)) {
     verdict.outcome = Outcome::kFail;
     verdict.findings.push_back(*stalled);
     return verdict;

@@ -271,56 +271,55 @@ TEST_F(Shim, WhoSendsASignalThatEndsIsTold) {
 }
     )in")});
   const ToolResult result = run({(folder_ / "program").string()}, {});
-    EXPECT_THAT(result.output, HasSubstr("0: signal 15 0 by us\n1: signal 15 0 by us\n"));
-    EXPECT_THAT(result.output, HasSubstr("2: signal 15 0 \n3: signal 15 0 \n"));
-    }
+  EXPECT_THAT(result.output, HasSubstr("0: signal 15 0 by us\n1: signal 15 0 by us\n"));
+  EXPECT_THAT(result.output, HasSubstr("2: signal 15 0 \n3: signal 15 0 \n"));
+}
 
-    TEST_F(Shim, IntoAnotherLibTorchTheTapDoesNotGo) {
-      build_torch();
-      const std::string library = (folder_ / "torch/lib/libtorch_cpu.so").string();
-      const ToolResult result = run({(folder_ / "program").string(), library},
-                                    {"LOCKSTEP_TORCH=" + (folder_ / "tap.so").string()});
-      EXPECT_THAT(result.output, HasSubstr("torch\nloaded\nloaded\nloaded\n"));
-      EXPECT_THAT(
-          reasons(),
-          ElementsAre(library + ": no tap was built for this LibTorch (lockstep tap build)\n"));
-    }
+TEST_F(Shim, IntoAnotherLibTorchTheTapDoesNotGo) {
+  build_torch();
+  const std::string library = (folder_ / "torch/lib/libtorch_cpu.so").string();
+  const ToolResult result = run({(folder_ / "program").string(), library},
+                                {"LOCKSTEP_TORCH=" + (folder_ / "tap.so").string()});
+  EXPECT_THAT(result.output, HasSubstr("torch\nloaded\nloaded\nloaded\n"));
+  EXPECT_THAT(reasons(),
+              ElementsAre(library + ": no tap was built for this LibTorch (lockstep tap build)\n"));
+}
 
-    TEST_F(Shim, ATapThatCannotBeLoadedSaysWhy) {
-      build_torch();
-      fs::remove(folder_ / "tap.so");
-      const std::string library = (folder_ / "torch/lib/libtorch_cpu.so").string();
-      const ToolResult result =
-          run({(folder_ / "program").string(), library}, {"LOCKSTEP_TORCH=" + library});
-      EXPECT_THAT(result.output, HasSubstr("torch\nloaded\nloaded\nloaded\nno-such-library.so:"));
-      ASSERT_EQ(reasons().size(), 1U);
-      EXPECT_THAT(reasons()[0], HasSubstr("tap.so: cannot open shared object file"));
-    }
+TEST_F(Shim, ATapThatCannotBeLoadedSaysWhy) {
+  build_torch();
+  fs::remove(folder_ / "tap.so");
+  const std::string library = (folder_ / "torch/lib/libtorch_cpu.so").string();
+  const ToolResult result =
+      run({(folder_ / "program").string(), library}, {"LOCKSTEP_TORCH=" + library});
+  EXPECT_THAT(result.output, HasSubstr("torch\nloaded\nloaded\nloaded\nno-such-library.so:"));
+  ASSERT_EQ(reasons().size(), 1U);
+  EXPECT_THAT(reasons()[0], HasSubstr("tap.so: cannot open shared object file"));
+}
 
-    TEST_F(Shim, AProgramLinkedToLibTorchIsEnteredBeforeItsMain) {
-      build_torch();
-      build("linked", {source("l.cc", R"(
+TEST_F(Shim, AProgramLinkedToLibTorchIsEnteredBeforeItsMain) {
+  build_torch();
+  build("linked", {source("l.cc", R"(
       #include <cstdio>
       int main(int count, char** arguments) { std::puts(arguments[count - 1]); return 7; }
     )"),
-                       "-Wl,--no-as-needed", "-Wl,-rpath," + (folder_ / "torch/lib").string(),
-                       (folder_ / "torch/lib/libtorch_cpu.so").string()});
-      const std::string library = (folder_ / "torch/lib/libtorch_cpu.so").string();
-      const ToolResult result =
-          run({(folder_ / "linked").string(), "main"}, {"LOCKSTEP_TORCH=" + library});
-      EXPECT_EQ(result.output, "torch\ntap\nmain\n");
-      EXPECT_EQ(result.status, 7);
-    }
+                   "-Wl,--no-as-needed", "-Wl,-rpath," + (folder_ / "torch/lib").string(),
+                   (folder_ / "torch/lib/libtorch_cpu.so").string()});
+  const std::string library = (folder_ / "torch/lib/libtorch_cpu.so").string();
+  const ToolResult result =
+      run({(folder_ / "linked").string(), "main"}, {"LOCKSTEP_TORCH=" + library});
+  EXPECT_EQ(result.output, "torch\ntap\nmain\n");
+  EXPECT_EQ(result.status, 7);
+}
 
-    /// What a program that calls these functions in turn says of its devices; nothing if it is
-    /// silent.
-    std::vector<std::string> Shim::said_of_devices(const std::string& calls) {
-      build("libcuda.so.1", {"-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", source("cuda.cc", R"(
+/// What a program that calls these functions in turn says of its devices; nothing if it is
+/// silent.
+std::vector<std::string> Shim::said_of_devices(const std::string& calls) {
+  build("libcuda.so.1", {"-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", source("cuda.cc", R"(
       static bool initialised;
       extern "C" int cuInit(unsigned) { initialised = true; return 0; }
       extern "C" int cuDeviceGetCount(int* count) { *count = 2; return initialised ? 0 : 3; }
     )")});
-      build("program", {source("p.cc", R"(
+  build("program", {source("p.cc", R"(
       #include <cstdlib>
       #include <dlfcn.h>
       int main(int, char** arguments) {
@@ -331,35 +330,35 @@ TEST_F(Shim, WhoSendsASignalThatEndsIsTold) {
         const auto choose = [](const char* devices) { setenv("CUDA_VISIBLE_DEVICES", devices, 1); };
         const auto forget = [] { unsetenv("CUDA_VISIBLE_DEVICES"); };
         )" + calls + "}")});
-      run({(folder_ / "program").string(), (folder_ / "libcuda.so.1").string()},
-          {"CUDA_VISIBLE_DEVICES=0,1"});
-      return reasons();
-    }
+  run({(folder_ / "program").string(), (folder_ / "libcuda.so.1").string()},
+      {"CUDA_VISIBLE_DEVICES=0,1"});
+  return reasons();
+}
 
-    TEST_F(Shim, DevicesThatAreChosenTooLateAreTold) {
-      const auto said = said_of_devices("initialise(); choose(\"1\");");
-      ASSERT_EQ(said.size(), 1U);
-      EXPECT_THAT(said[0], testing::EndsWith("\n\"0,1\"\n\"0,1\"\n\"1\"\n"));
-    }
+TEST_F(Shim, DevicesThatAreChosenTooLateAreTold) {
+  const auto said = said_of_devices("initialise(); choose(\"1\");");
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_THAT(said[0], testing::EndsWith("\n\"0,1\"\n\"0,1\"\n\"1\"\n"));
+}
 
-    TEST_F(Shim, TheDevicesInForceAreThoseOfTheInitialisation) {
-      const auto said = said_of_devices("choose(\"1\"); initialise(); choose(\"0\"); forget();");
-      ASSERT_EQ(said.size(), 1U);
-      EXPECT_THAT(said[0], testing::EndsWith("\n\"0,1\"\n\"1\"\nunset\n"));
-    }
+TEST_F(Shim, TheDevicesInForceAreThoseOfTheInitialisation) {
+  const auto said = said_of_devices("choose(\"1\"); initialise(); choose(\"0\"); forget();");
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_THAT(said[0], testing::EndsWith("\n\"0,1\"\n\"1\"\nunset\n"));
+}
 
-    TEST_F(Shim, DevicesThatAreChosenInTimeAreNot) {
-      EXPECT_THAT(said_of_devices("forget(); choose(\"1\"); initialise(); choose(\"1\");"),
-                  ElementsAre());
-    }
+TEST_F(Shim, DevicesThatAreChosenInTimeAreNot) {
+  EXPECT_THAT(said_of_devices("forget(); choose(\"1\"); initialise(); choose(\"1\");"),
+              ElementsAre());
+}
 
-    TEST_F(Shim, AChoiceThatIsTakenBackWasForAChild) {
-      EXPECT_THAT(said_of_devices("initialise(); choose(\"\"); choose(\"0,1\");"), ElementsAre());
-    }
+TEST_F(Shim, AChoiceThatIsTakenBackWasForAChild) {
+  EXPECT_THAT(said_of_devices("initialise(); choose(\"\"); choose(\"0,1\");"), ElementsAre());
+}
 
-    TEST_F(Shim, WithoutADriverNothingIsTooLate) {
-      EXPECT_THAT(said_of_devices("choose(\"1\"); forget();"), ElementsAre());
-    }
+TEST_F(Shim, WithoutADriverNothingIsTooLate) {
+  EXPECT_THAT(said_of_devices("choose(\"1\"); forget();"), ElementsAre());
+}
 
-    }  // namespace
-    }  // namespace lockstep::entry
+}  // namespace
+}  // namespace lockstep::entry

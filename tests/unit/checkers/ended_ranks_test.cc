@@ -78,8 +78,7 @@ TEST(EndedRanks, WhatTheyWaitedForWhenATimeLimitEndedThemIsJudged) {
   lockstep::Run run = ended(kSender, 124, waits);
   const auto judged = [&] { return checkers::judge(run, checkers::all_checkers()).findings.at(0); };
   EXPECT_EQ(judged().code, "LS301");
-  EXPECT_THAT(judged().evidence,
-              Contains("after it, LS101: ranks 0,1 were killed by SIGTERM"));
+  EXPECT_THAT(judged().evidence, Contains("after it, LS101: ranks 0,1 were killed by SIGTERM"));
   by_somebody_else(run, Rank{0});
   EXPECT_EQ(judged().code, "LS101") << "rank 0 had ended first";
 }

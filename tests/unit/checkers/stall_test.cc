@@ -258,6 +258,16 @@ TEST(Stall, WhoWaitsForOthersInTheStoreIsNotStalledOnItsOwn) {
   EXPECT_EQ(said_of(run).code, "LS301");
 }
 
+TEST(Stall, WhoHasLostPatienceBeforeTheUsualTimeMayBeWrong) {
+  lockstep::Run run = stalled([](ThreadState& thread) { thread.wchan = "hrtimer_nanosleep"; });
+  EXPECT_EQ(said_of(run).code, "LS303");
+  for (Process& process : run.processes)  // They have waited as long for a call that came.
+    process.collectives.front().issued_ns -= 300 * kMs;
+  EXPECT_TRUE(checkers::Deadlock().check(run).findings.empty());
+  run.acted.back().action = "deadline";
+  EXPECT_EQ(said_of(run).code, "LS303") << "asked for";
+}
+
 TEST(Stall, WhatIsNotKnownConvictsNobody) {
   lockstep::Run run = stalled([](ThreadState& thread) { thread.state = 'T'; });
   process_of(run, Rank{1}).groups[0].seen_from_creation = false;
