@@ -119,14 +119,14 @@ std::string help_with_arguments(const Plan& plan) {
                       : "see what the program printed about its arguments";
 }
 
-/// "after all_reduce #3 at train.py:20"
+/// "after all_reduce #3 at train.py:20", or "in" it.
 std::string after_last_call(const Run& run, Rank rank) {
   const Process* process = current_process(run, rank);
   if (process == nullptr || process->collectives.empty())
     return "before it issued anything";
   const Collective& call = process->collectives.back();
-  return fmt::format("after {} #{}{}", history::name_of(call.op), call.seq,
-                     at_site(site_of(*process, call, "last")));
+  return fmt::format("{} {} #{}{}", call.returned_ns ? "after" : "in", history::name_of(call.op),
+                     call.seq, at_site(site_of(*process, call, "last")));
 }
 
 /// All others ended by themselves as the first did, for a reason that nobody saw: a launcher tells
