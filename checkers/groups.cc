@@ -261,13 +261,14 @@ std::optional<std::uint64_t> ended_from_outside_ns(const Run& run) {
     if (end.role == Role::kRank && !end.sender.empty() && !end.our_signal)
       first = std::min(first.value_or(kNever), end.at_ns);
   }
+  constexpr std::uint64_t kMomentNs = 10'000'000;  // Ends of one moment are told in any order.
   const auto before = [&](std::uint64_t at_ns) { return first && at_ns < *first; };
   const bool failed =
       std::any_of(run.raised.begin(), run.raised.end(),
                   [&](const Raised& raised) { return raised.rank && before(raised.at_ns); }) ||
       std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
         return end.role == Role::kRank && end.sender.empty() && end.exit_status != 0 &&
-               before(end.at_ns);
+               before(end.at_ns - kMomentNs);
       });
   return failed ? std::nullopt : first;
 }

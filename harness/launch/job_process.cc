@@ -38,7 +38,7 @@ void record_end(const JobProcess& process, history::JournalWriter* journal) {
                  .exit_status = process.ended->exit_status,
                  .signal = process.ended->signal,
                  .last_line = process.last_line,
-                 .sender = process.ended->signal ? process.sender : std::string()};
+                 .sender = process.sender()};
   if (process.signalled) {
     end.our_signal = process.signalled->number;
     end.our_reason = process.signalled->reason;

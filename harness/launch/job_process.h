@@ -29,6 +29,12 @@ struct OurSignal {
   std::string reason{};
 };
 
+/// What somebody of the job did to a process last.
+struct SentSignal {
+  std::int32_t number{};
+  std::string sender{};  ///< "pid 4711 (torchrun)".
+};
+
 struct JobProcess {
   Role role{Role::kRank};
   std::optional<Rank> rank{};
@@ -36,10 +42,14 @@ struct JobProcess {
   std::optional<os::ExitReport> ended{};
   std::uint64_t ended_ns{};
   std::optional<OurSignal> signalled{};
-  std::string last_line{};     ///< Of its stderr, where it raised nothing there.
-  std::string sender{};        ///< See ProcessEnd.
+  std::string last_line{};  ///< Of its stderr, where it raised nothing there.
+  std::optional<SentSignal> sent{};
   bool status_says_nothing{};  ///< Its end is told without it.
   [[nodiscard]] bool lives() const { return !ended; }
+  /// Of the signal that ended it; empty if it was another one.
+  [[nodiscard]] std::string sender() const {
+    return ended && sent && ended->signal == sent->number ? sent->sender : "";
+  }
 };
 
 /// Takes the end of a process that has ended, reaping it if it is a child of ours, and writes it

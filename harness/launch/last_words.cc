@@ -170,14 +170,14 @@ bool a_library_ended(const std::string& history_directory, std::int32_t pid) {
   return std::filesystem::exists(fmt::format("{}/{}.exits", history_directory, pid), ignored);
 }
 
-std::string sender_of_signal(const std::string& history_directory, std::int32_t pid) {
+std::optional<SentSignal> sent_signal(const std::string& history_directory, std::int32_t pid) {
   for (const std::int32_t target : {pid, -pid, -::getpgid(pid)}) {
     std::ifstream file(fmt::format("{}/{}.signalled", history_directory, target));
-    std::string sender;
-    if (std::getline(file, sender))
-      return sender;
+    SentSignal sent;
+    if (file >> sent.number && std::getline(file >> std::ws, sent.sender))
+      return sent;
   }
-  return "";
+  return std::nullopt;
 }
 
 std::optional<std::int32_t> spawned_index(std::string_view stderr_tail) {

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "harness/history/run.h"
+#include "harness/launch/job_process.h"
 
 namespace lockstep::launch {
 
@@ -35,9 +36,9 @@ std::optional<ErrorTail> kept_error_tail(const std::string& history_directory, s
 /// program. (The workers of a pool end so, when their launcher has no more use for them.)
 bool a_library_ended(const std::string& history_directory, std::int32_t pid);
 
-/// Who of the job last sent the process, or the process group that it leads or is in, a signal that
-/// ends: "pid 4711 (torchrun)". Empty if nobody was seen to.
-std::string sender_of_signal(const std::string& history_directory, std::int32_t pid);
+/// The last signal that ends which somebody of the job sent the process, or the process group that
+/// it leads or is in. Empty if nobody was seen to.
+std::optional<SentSignal> sent_signal(const std::string& history_directory, std::int32_t pid);
 
 /// The process of torch.multiprocessing.spawn whose exception its parent passes on: its index, as a
 /// rule its rank.

@@ -229,8 +229,9 @@ EXPORTED void _Exit(int status) {
   real_exit_at_once(status);
 }
 
-/* <pid>.signalled, or <-group>.signalled: who of the job sent it a signal that ends, before it
- * arrives. Launchers end ranks so, when they have no more use for them or are asked to end. */
+/* <pid>.signalled, or <-group>.signalled: which signal that ends somebody of the job sent it,
+ * and who, before it arrives. Launchers end ranks so, when they have no more use for them or are
+ * asked to end. */
 static void tell_who_signals(pid_t to, int signal) {
   const int ends = signal == SIGTERM || signal == SIGKILL || signal == SIGINT || signal == SIGHUP ||
                    signal == SIGQUIT;
@@ -239,7 +240,8 @@ static void tell_who_signals(pid_t to, int signal) {
     return;
   const int saved = errno;
   char text[64];
-  snprintf(text, sizeof text, "pid %d (%.32s)\n", (int)getpid(), program_invocation_short_name);
+  snprintf(text, sizeof text, "%d pid %d (%.32s)\n", signal, (int)getpid(),
+           program_invocation_short_name);
   tell_of(to == 0 ? -getpgrp() : to, history, "signalled", text);
   errno = saved;
 }

@@ -264,7 +264,7 @@ TEST_F(Shim, WhoSendsASignalThatEndsIsTold) {
             std::ifstream file(std::getenv("LOCKSTEP_HISTORY") + ("/" + std::to_string(name)) + ".signalled");
             std::getline(file, who);
           }
-          const bool us = who == "pid " + std::to_string(getpid()) + " (program)";
+          const bool us = who == "15 pid " + std::to_string(getpid()) + " (program)";
           std::printf("%d: signal %d %d %s\n", kind, WTERMSIG(status), sent, us ? "by us" : who.c_str());
           std::fflush(stdout);
         }

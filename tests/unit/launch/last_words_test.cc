@@ -2,7 +2,13 @@
 // is none.
 #include "harness/launch/last_words.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
 
 namespace lockstep::launch {
 namespace {
@@ -112,6 +118,23 @@ TEST(LastWords, NothingOrHalfOfIt) {
   EXPECT_FALSE(last_words("epoch 1\nepoch 2"));
   EXPECT_FALSE(last_words("Traceback (most recent call last):\n  File \"a.py\", line"));
   EXPECT_FALSE(last_words("[rank"));
+}
+
+TEST(SentSignal, CountsWhereItIsTheOneThatEnded) {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / fmt::format("lockstep-sent-{}", ::getpid());
+  std::filesystem::create_directory(folder);
+  std::ofstream(folder / "-4711.signalled") << "15 pid 9 (torch run)\n";
+  EXPECT_FALSE(sent_signal(folder.string(), 4712));
+  JobProcess process;
+  process.sent = sent_signal(folder.string(), 4711);
+  std::filesystem::remove_all(folder);
+  ASSERT_TRUE(process.sent);
+  EXPECT_EQ(process.sender(), "") << "it lives";
+  process.ended = os::ExitReport{.signal = SIGTERM};
+  EXPECT_EQ(process.sender(), "pid 9 (torch run)");
+  process.ended = os::ExitReport{.signal = SIGSEGV};
+  EXPECT_EQ(process.sender(), "") << "it had taken the other one";
 }
 
 }  // namespace
