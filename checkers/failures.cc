@@ -342,7 +342,7 @@ std::vector<Failure> failures_of(const Run& run, const std::vector<GroupView>& g
     const bool signalled = end.signal.has_value();
     const bool hit = signalled && *end.signal != SIGABRT && *end.signal != SIGPIPE;
     Failure failure{*end.rank,
-                    end.at_ns,
+                    end.sender.empty() ? end.at_ns : end.asked_ns,
                     signalled ? fmt::format("was killed by {}", signal_name(*end.signal))
                               : fmt::format("exited with status {}", *end.exit_status),
                     "",
@@ -353,6 +353,10 @@ std::vector<Failure> failures_of(const Run& run, const std::vector<GroupView>& g
                     aborted_at(run, end),
                     printed_last(end)};
     add(std::move(failure));
+  }
+  if (const std::optional<std::uint64_t> ended_ns = ended_from_outside_ns(run)) {
+    for (Failure& failure : failures)
+      failure.after_a_peer = failure.after_a_peer || failure.at_ns >= *ended_ns;
   }
   // Whoever failed for a reason of its own comes before whoever may only have noticed; then by
   // time.

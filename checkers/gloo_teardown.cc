@@ -35,7 +35,8 @@ bool ended_in_gloo_teardown(const Run& run, const ProcessEnd& end) {
 }
 
 bool came_to_its_end(const Run& run, const ProcessEnd& end) {
-  return !end.our_signal && (end.exit_status == 0 || ended_in_gloo_teardown(run, end));
+  return !end.our_signal && end.sender.empty() &&
+         (end.exit_status == 0 || ended_in_gloo_teardown(run, end));
 }
 
 }  // namespace lockstep::checkers

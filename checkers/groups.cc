@@ -259,7 +259,7 @@ std::optional<std::uint64_t> ended_from_outside_ns(const Run& run) {
     if (history::is_command(run, end.pid) && end.exit_status == 0)
       return std::nullopt;
     if (end.role == Role::kRank && !end.sender.empty() && !end.our_signal)
-      first = std::min(first.value_or(kNever), end.at_ns);
+      first = std::min(first.value_or(kNever), end.asked_ns);
   }
   constexpr std::uint64_t kMomentNs = 10'000'000;  // Ends of one moment are told in any order.
   const auto before = [&](std::uint64_t at_ns) { return first && at_ns < *first; };

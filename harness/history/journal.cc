@@ -76,8 +76,10 @@ Result<void> JournalWriter::append(const ProcessEnd& event) {
     json["our_reason"] = event.our_reason;
   if (!event.last_line.empty())
     json["last_line"] = event.last_line;
-  if (!event.sender.empty())
+  if (!event.sender.empty()) {
     json["sender"] = event.sender;
+    json["asked_ns"] = event.asked_ns;
+  }
   return write_line("process_end", event.at_ns, dump(json));
 }
 

@@ -31,6 +31,7 @@ void read(Fields& fields, ProcessEnd& event) {
   fields.get("our_reason", event.our_reason);
   fields.get("last_line", event.last_line);
   fields.get("sender", event.sender);
+  fields.get("asked_ns", event.asked_ns);
 }
 
 void read(Fields& fields, Acted& event) {

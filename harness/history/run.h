@@ -166,7 +166,8 @@ struct ProcessEnd {
   std::optional<std::int32_t> our_signal{};   ///< The last signal we sent it.
   std::string our_reason{};                   ///< Why we sent it.
   std::string last_line{};                    ///< Of its stderr, where it raised nothing there.
-  std::string sender{};  ///< Of the signal, where it is of the job: "pid 4711 (torchrun)".
+  std::string sender{};      ///< Who of the job sent the signal it ended by: "pid 4711 (torchrun)".
+  std::uint64_t asked_ns{};  ///< When somebody of the job first sent it one, where it ended by one.
 
   [[nodiscard]] bool failed() const { return signal || exit_status.value_or(0) != 0; }
 };

@@ -21,6 +21,19 @@ bool EndReport::clean() const {
                      [](const os::EndedProcess& process) { return process.gone; });
 }
 
+const SentSignal* JobProcess::ended_by() const {
+  // Whoever fails is seen to have ended a little after its launcher saw it, and ended the others.
+  constexpr std::uint64_t kMomentNs = 10'000'000;
+  const auto is_it = [&](const SentSignal& signal) {
+    if (ended->signal)
+      return *ended->signal == signal.number;
+    const bool asked = signal.number == SIGTERM && signal.at_ns + kMomentNs < ended_ns;
+    return ended->exit_status && (asked || *ended->exit_status == 128 + signal.number);
+  };
+  const auto at = ended ? std::find_if(sent.begin(), sent.end(), is_it) : sent.end();
+  return at == sent.end() ? nullptr : &*at;
+}
+
 void take_end(JobProcess& process, history::JournalWriter* journal) {
   process.ended = os::report_of_ended(process.process);
   if (process.status_says_nothing)
@@ -37,8 +50,11 @@ void record_end(const JobProcess& process, history::JournalWriter* journal) {
                  .pid = process.process.pid(),
                  .exit_status = process.ended->exit_status,
                  .signal = process.ended->signal,
-                 .last_line = process.last_line,
-                 .sender = process.sender()};
+                 .last_line = process.last_line};
+  if (const SentSignal* const by = process.ended_by()) {
+    end.sender = by->sender;
+    end.asked_ns = process.sent.front().at_ns;
+  }
   if (process.signalled) {
     end.our_signal = process.signalled->number;
     end.our_reason = process.signalled->reason;

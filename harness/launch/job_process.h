@@ -29,9 +29,10 @@ struct OurSignal {
   std::string reason{};
 };
 
-/// What somebody of the job did to a process last.
+/// A signal that ends, which somebody of the job sent to a process or its group.
 struct SentSignal {
   std::int32_t number{};
+  std::uint64_t at_ns{};
   std::string sender{};  ///< "pid 4711 (torchrun)".
 };
 
@@ -42,14 +43,13 @@ struct JobProcess {
   std::optional<os::ExitReport> ended{};
   std::uint64_t ended_ns{};
   std::optional<OurSignal> signalled{};
-  std::string last_line{};  ///< Of its stderr, where it raised nothing there.
-  std::optional<SentSignal> sent{};
-  bool status_says_nothing{};  ///< Its end is told without it.
+  std::string last_line{};         ///< Of its stderr, where it raised nothing there.
+  std::vector<SentSignal> sent{};  ///< By time.
+  bool status_says_nothing{};      ///< Its end is told without it.
   [[nodiscard]] bool lives() const { return !ended; }
-  /// Of the signal that ended it; empty if it was another one.
-  [[nodiscard]] std::string sender() const {
-    return ended && sent && ended->signal == sent->number ? sent->sender : "";
-  }
+  /// The signal that it ended by: of that, or by itself a while after it was asked to. None if it
+  /// ended for another reason.
+  [[nodiscard]] const SentSignal* ended_by() const;
 };
 
 /// Takes the end of a process that has ended, reaping it if it is a child of ours, and writes it

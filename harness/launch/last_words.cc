@@ -7,6 +7,7 @@
 #include <charconv>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -170,14 +171,17 @@ bool a_library_ended(const std::string& history_directory, std::int32_t pid) {
   return std::filesystem::exists(fmt::format("{}/{}.exits", history_directory, pid), ignored);
 }
 
-std::optional<SentSignal> sent_signal(const std::string& history_directory, std::int32_t pid) {
-  for (const std::int32_t target : {pid, -pid, -::getpgid(pid)}) {
+std::vector<SentSignal> sent_signals(const std::string& history_directory, std::int32_t pid) {
+  std::vector<SentSignal> sent;
+  for (const std::int32_t target : std::set<std::int32_t>{pid, -pid, -::getpgid(pid)}) {
     std::ifstream file(fmt::format("{}/{}.signalled", history_directory, target));
-    SentSignal sent;
-    if (file >> sent.number && std::getline(file >> std::ws, sent.sender))
-      return sent;
+    SentSignal signal;
+    while (file >> signal.number >> signal.at_ns && std::getline(file >> std::ws, signal.sender))
+      sent.push_back(signal);
   }
-  return std::nullopt;
+  std::sort(sent.begin(), sent.end(),
+            [](const SentSignal& a, const SentSignal& b) { return a.at_ns < b.at_ns; });
+  return sent;
 }
 
 std::optional<std::int32_t> spawned_index(std::string_view stderr_tail) {

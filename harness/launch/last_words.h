@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "harness/history/run.h"
 #include "harness/launch/job_process.h"
@@ -36,9 +37,9 @@ std::optional<ErrorTail> kept_error_tail(const std::string& history_directory, s
 /// program. (The workers of a pool end so, when their launcher has no more use for them.)
 bool a_library_ended(const std::string& history_directory, std::int32_t pid);
 
-/// The last signal that ends which somebody of the job sent the process, or the process group that
-/// it leads or is in. Empty if nobody was seen to.
-std::optional<SentSignal> sent_signal(const std::string& history_directory, std::int32_t pid);
+/// The signals that end which somebody of the job was seen to send the process, or the process
+/// group that it leads or is in; by time.
+std::vector<SentSignal> sent_signals(const std::string& history_directory, std::int32_t pid);
 
 /// The process of torch.multiprocessing.spawn whose exception its parent passes on: its index, as a
 /// rule its rank.

@@ -231,7 +231,7 @@ bool RunJob::Impl::take_ends() {
       continue;
     output_.pump();
     tell_last_words(process);
-    process.sent = sent_signal(history_directory(), process.process.pid());
+    process.sent = sent_signals(history_directory(), process.process.pid());
     process.status_says_nothing = options_.ranks == 0 && !process.is_command &&
                                   a_library_ended(history_directory(), process.process.pid());
     processes_.take_end(process);

@@ -59,9 +59,9 @@ static void find_real_dlopen(void) {
 }
 
 /* <directory>/<pid>.<what>, which the report shows; removed if there is no text. */
-static void tell_of(pid_t pid, const char* directory, const char* what, const char* text) {
+static void tell(const char* directory, const char* what, const char* text) {
   char path[PATH_MAX];
-  snprintf(path, sizeof path, "%s/%d.%s", directory, (int)pid, what);
+  snprintf(path, sizeof path, "%s/%d.%s", directory, (int)getpid(), what);
   unlink(path);
   const int file = text == NULL ? -1 : open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0)
@@ -69,10 +69,6 @@ static void tell_of(pid_t pid, const char* directory, const char* what, const ch
   if (write(file, text, strlen(text)) < 0)
     unlink(path);
   close(file);
-}
-
-static void tell(const char* directory, const char* what, const char* text) {
-  tell_of(getpid(), directory, what, text);
 }
 
 static void stay_unseen(const char* directory, const char* torch, const char* why) {
@@ -229,8 +225,8 @@ EXPORTED void _Exit(int status) {
   real_exit_at_once(status);
 }
 
-/* <pid>.signalled, or <-group>.signalled: which signal that ends somebody of the job sent it,
- * and who, before it arrives. Launchers end ranks so, when they have no more use for them or are
+/* <pid>.signalled, or <-group>.signalled: which signals that end somebody of the job sent it, when
+ * and who, before they arrive. Launchers end ranks so, when they have no more use for them or are
  * asked to end. */
 static void tell_who_signals(pid_t to, int signal) {
   const int ends = signal == SIGTERM || signal == SIGKILL || signal == SIGINT || signal == SIGHUP ||
@@ -238,11 +234,20 @@ static void tell_who_signals(pid_t to, int signal) {
   const char* const history = ends && to != getpid() ? getenv("LOCKSTEP_HISTORY") : NULL;
   if (history == NULL)
     return;
+  enum { SIZE_MAX_OF_FILE = 4096 };
   const int saved = errno;
-  char text[64];
-  snprintf(text, sizeof text, "%d pid %d (%.32s)\n", signal, (int)getpid(),
-           program_invocation_short_name);
-  tell_of(to == 0 ? -getpgrp() : to, history, "signalled", text);
+  struct timespec now;
+  char text[PATH_MAX];
+  snprintf(text, sizeof text, "%s/%d.signalled", history, (int)(to == 0 ? -getpgrp() : to));
+  const int file = open(text, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  const int size = snprintf(text, sizeof text, "%d %llu pid %d (%.32s)\n", signal,
+                            now.tv_sec * 1000000000ull + (unsigned long long)now.tv_nsec,
+                            (int)getpid(), program_invocation_short_name);
+  if (file >= 0 && lseek(file, 0, SEEK_END) < SIZE_MAX_OF_FILE)
+    (void)!write(file, text, (size_t)size);
+  if (file >= 0)
+    close(file);
   errno = saved;
 }
 

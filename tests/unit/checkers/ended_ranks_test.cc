@@ -26,7 +26,7 @@ lockstep::Run ended(const std::string& sender, std::int32_t status_of_launcher,
   for (const Rank rank : {Rank{0}, Rank{1}})
     ends_with_signal(run, rank, 15, stall_ns(run) + (1 + static_cast<unsigned>(rank.value)) * kMs);
   for (ProcessEnd& end : run.ends)
-    end.sender = end.signal ? sender : "";
+    end.sender = end.signal ? sender : "", end.asked_ns = end.at_ns - 2 * kMs;
   ProcessEnd end;
   end.at_ns = stall_ns(run) + 50 * kMs;
   end.role = Role::kOther;
@@ -71,6 +71,36 @@ TEST(EndedRanks, WhoeverFailedBeforeTheLauncherEndedTheOthersIsNamed) {
   by_somebody_else(run, Rank{0});
   EXPECT_EQ(check(run).findings.at(0).culprits, RankSet{Rank{0}});
   EXPECT_EQ(check(run).findings.at(0).headline, "rank 0 was killed by SIGTERM");
+}
+
+TEST(EndedRanks, WhoeverFailsBecauseAnotherIsEndedIsNotTheFirst) {
+  const Row waits = kSome + Row{all_reduce("dp", 8).at("t.py", 12).pending()};
+  lockstep::Run run = ended(kSender, 1, waits);
+  run.ends[1].signal.reset();
+  run.ends[1].exit_status = 1;
+  run.ends[1].sender.clear();
+  run.ends[1].at_ns += 200 * kMs;
+  const std::uint64_t asked_ns = run.ends[0].asked_ns;
+  const auto judged = [&](std::uint64_t at_ns) {
+    run.raised = {
+        {.at_ns = at_ns, .rank = Rank{1}, .pid = run.ends[1].pid, .text = "RuntimeError: closed"}};
+    return checkers::judge(run, checkers::all_checkers()).findings.at(0).code;
+  };
+  EXPECT_EQ(judged(asked_ns + kMs / 2), "LS301") << "before rank 0 was seen to have ended";
+  EXPECT_EQ(judged(asked_ns - kMs), "LS101");
+}
+
+TEST(EndedRanks, WhoeverIsAskedToEndAndDoesHasNotLeftTheOthers) {
+  const Row waits = kSome + Row{all_reduce("dp", 8).at("t.py", 9).pending()};
+  lockstep::Run run = ended(kSender, 124, waits);
+  run.ends[0].signal.reset();
+  run.ends[0].exit_status = 0;
+  EXPECT_THAT(check(run).findings.at(0).headline, "rank 1 was killed by SIGTERM");
+  const auto judged = [&] { return checkers::judge(run, checkers::all_checkers()).findings.at(0); };
+  EXPECT_EQ(judged().code, "LS301");
+  EXPECT_TRUE(judged().culprits.empty());
+  by_somebody_else(run, Rank{0});
+  EXPECT_EQ(judged().culprits, RankSet{Rank{0}}) << "it left by itself";
 }
 
 TEST(EndedRanks, WhatTheyWaitedForWhenATimeLimitEndedThemIsJudged) {

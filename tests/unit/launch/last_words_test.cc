@@ -124,17 +124,28 @@ TEST(SentSignal, CountsWhereItIsTheOneThatEnded) {
   const std::filesystem::path folder =
       std::filesystem::temp_directory_path() / fmt::format("lockstep-sent-{}", ::getpid());
   std::filesystem::create_directory(folder);
-  std::ofstream(folder / "-4711.signalled") << "15 pid 9 (torch run)\n";
-  EXPECT_FALSE(sent_signal(folder.string(), 4712));
+  std::ofstream(folder / "-4711.signalled") << "15 5000000000 pid 9 (torch run)\n";
+  std::ofstream(folder / "4711.signalled") << "2 4000000000 pid 8 (a)\n9 6000000000 pid 7 (b)\n";
+  EXPECT_TRUE(sent_signals(folder.string(), 4712).empty());
   JobProcess process;
-  process.sent = sent_signal(folder.string(), 4711);
+  process.sent = sent_signals(folder.string(), 4711);
   std::filesystem::remove_all(folder);
-  ASSERT_TRUE(process.sent);
-  EXPECT_EQ(process.sender(), "") << "it lives";
-  process.ended = os::ExitReport{.signal = SIGTERM};
-  EXPECT_EQ(process.sender(), "pid 9 (torch run)");
-  process.ended = os::ExitReport{.signal = SIGSEGV};
-  EXPECT_EQ(process.sender(), "") << "it had taken the other one";
+  ASSERT_EQ(process.sent.size(), 3U);
+  EXPECT_EQ(process.sent.front().at_ns, 4'000'000'000U);
+  EXPECT_EQ(process.ended_by(), nullptr) << "it lives";
+  const auto sender = [&](const os::ExitReport& end, std::uint64_t ended_ns) {
+    process.ended = end;
+    process.ended_ns = ended_ns;
+    return process.ended_by() == nullptr ? "" : process.ended_by()->sender;
+  };
+  const std::uint64_t late = 5'500'000'000, at_once = 5'001'000'000;
+  EXPECT_EQ(sender({.signal = SIGTERM}, at_once), "pid 9 (torch run)");
+  EXPECT_EQ(sender({.signal = SIGSEGV}, late), "") << "it had taken the other ones";
+  EXPECT_EQ(sender({.exit_status = 1}, late), "pid 9 (torch run)") << "its handler ended it";
+  EXPECT_EQ(sender({.exit_status = 143}, at_once), "pid 9 (torch run)");
+  EXPECT_EQ(sender({.exit_status = 1}, at_once), "") << "it may have ended before";
+  EXPECT_EQ(sender({.exit_status = 0}, late), "pid 9 (torch run)");
+  EXPECT_EQ(sender({}, late), "") << "how it ended is not known";
 }
 
 }  // namespace
