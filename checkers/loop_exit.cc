@@ -10,6 +10,7 @@
 #include "checkers/attribution.h"
 #include "checkers/gloo_teardown.h"
 #include "checkers/sites.h"
+#include "harness/history/format.h"
 
 namespace lockstep::checkers {
 namespace {
@@ -50,21 +51,26 @@ bool rank_came_to_its_end(const Run& run, Rank rank) {
   });
 }
 
-/// A loop of a Python source, in the function that it belongs to.
+/// A loop of a source, in the function that it belongs to.
 using Loop = std::tuple<std::string, std::string, std::int32_t>;
 
 const std::vector<Frame>& frames_of(const Member& member, const Collective& call) {
   return member.process->sites[call.site < member.process->sites.size() ? call.site : 0].frames;
 }
 
+/// Of the object, whatever was inlined into it.
+const std::string& function_of(const Frame& frame) {
+  return frame.inlined_into.empty() ? frame.function : frame.inlined_into;
+}
+
 bool same_function(const Frame& x, const Frame& y) {
-  return x.module == y.module && x.function == y.function;
+  return x.module == y.module && function_of(x) == function_of(y);
 }
 
 bool stands_in(const std::vector<Frame>& frames, const std::set<Loop>& loops) {
   return std::any_of(frames.begin(), frames.end(), [&](const Frame& frame) {
-    return std::any_of(frame.loops.begin(), frame.loops.end(), [&](const PythonLoop& loop) {
-      return loops.contains({frame.module, frame.function, loop.line});
+    return std::any_of(frame.loops.begin(), frame.loops.end(), [&](const SourceLoop& loop) {
+      return loops.contains({frame.module, function_of(frame), loop.line});
     });
   });
 }
@@ -73,31 +79,33 @@ bool stands_in(const std::vector<Frame>& frames, const std::set<Loop>& loops) {
 struct Whereabouts {
   std::set<Loop> left{};  ///< Around the earlier one only.
   /// Around both, each with the later one's frame: the others may have come round again in it.
-  std::vector<std::pair<const Frame*, const PythonLoop*>> around_both{};
+  std::vector<std::pair<const Frame*, const SourceLoop*>> around_both{};
   bool is_behind{};  ///< In the source, where the calls' ways part.
 };
 
 std::optional<Whereabouts> compare(const std::vector<Frame>& earlier,
                                    const std::vector<Frame>& later) {
+  if (std::max(earlier.size(), later.size()) >= history::kFramesMax)
+    return std::nullopt;  // Cut off: what is around them is not known.
   Whereabouts result;
   auto a = earlier.rbegin();
   auto b = later.rbegin();
   for (;
        a != earlier.rend() && b != later.rend() && same_function(*a, *b) && a->offset == b->offset;
        ++a, ++b) {
-    for (const PythonLoop& loop : b->loops)
+    for (const SourceLoop& loop : b->loops)
       result.around_both.emplace_back(&*b, &loop);
   }
   if (a == earlier.rend() || b == later.rend() || !same_function(*a, *b))
     return std::nullopt;
   result.is_behind = b->line > a->line;
   for (auto frame = a; frame != earlier.rend(); ++frame) {  // Functions called there have ended.
-    for (const PythonLoop& loop : frame->loops) {
+    for (const SourceLoop& loop : frame->loops) {
       const auto same = std::find(b->loops.begin(), b->loops.end(), loop);
       if (frame == a && same != b->loops.end())
         result.around_both.emplace_back(&*b, &*same);
       else
-        result.left.emplace(frame->module, frame->function, loop.line);
+        result.left.emplace(frame->module, function_of(*frame), loop.line);
     }
   }
   return result;
@@ -105,7 +113,7 @@ std::optional<Whereabouts> compare(const std::vector<Frame>& earlier,
 
 /// What a loop's variable held while a rank was seen inside a call; nothing if that was not seen.
 std::optional<std::int64_t> round_at(const Run& run, const Member& member, const Collective& call,
-                                     const Frame& frame, const PythonLoop& loop) {
+                                     const Frame& frame, const SourceLoop& loop) {
   std::optional<std::int64_t> value;
   for (const StackSample& sample : run.stacks) {
     if (sample.pid != member.process->pid || sample.at_ns < call.issued_ns)
@@ -201,7 +209,7 @@ class Parting {
     return std::all_of(
         now.around_both.begin(), now.around_both.end(), [&](const auto& frame_and_loop) {
           const Frame& frame = *frame_and_loop.first;
-          const PythonLoop& loop = *frame_and_loop.second;
+          const SourceLoop& loop = *frame_and_loop.second;
           const auto round = round_at(run_, member, next, frame, loop);
           return round && std::all_of(stayed_.begin(), stayed_.end(), [&](const Member* peer) {
                    return round_of(*peer, frame, loop) == round;
@@ -211,12 +219,12 @@ class Parting {
 
   /// That of one who stayed, whose call stands elsewhere in the same function.
   [[nodiscard]] std::optional<std::int64_t> round_of(const Member& peer, const Frame& like,
-                                                     const PythonLoop& loop) const {
+                                                     const SourceLoop& loop) const {
     const Collective& call = *peer.at(seq_);
     for (const Frame& frame : frames_of(peer, call)) {
       const auto uses =
           std::count_if(frame.loops.begin(), frame.loops.end(),
-                        [&](const PythonLoop& other) { return other.variable == loop.variable; });
+                        [&](const SourceLoop& other) { return other.variable == loop.variable; });
       if (same_function(frame, like) && uses == 1 &&
           std::find(frame.loops.begin(), frame.loops.end(), loop) != frame.loops.end())
         return round_at(run_, peer, call, frame, loop);

@@ -105,6 +105,7 @@ class Fields {
       fields.get("file", frame.file);
       fields.get("line", frame.line);
       fields.get("function", frame.function);
+      fields.get("inlined_into", frame.inlined_into);
       fields.each_object("loops", [&](Fields& loop) {
         loop.get("line", frame.loops.emplace_back().line);
         loop.get("variable", frame.loops.back().variable);
@@ -136,7 +137,9 @@ inline Json to_json(const std::vector<Frame>& frames) {
                     {"file", frame.file},
                     {"line", frame.line},
                     {"function", frame.function}});
-    for (const PythonLoop& loop : frame.loops)
+    if (!frame.inlined_into.empty())
+      list.back()["inlined_into"] = frame.inlined_into;
+    for (const SourceLoop& loop : frame.loops)
       list.back()["loops"].push_back({{"line", loop.line}, {"variable", loop.variable}});
   }
   return list;

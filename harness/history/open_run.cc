@@ -179,6 +179,7 @@ void read_symbols(const std::string& directory, Run& run) {
     frame->file = at->second.file;
     frame->line = at->second.line;
     frame->function = at->second.function;
+    frame->inlined_into = at->second.inlined_into;
     frame->loops = at->second.loops;
   }
 }

@@ -20,11 +20,11 @@
 
 namespace lockstep {
 
-/// A loop of a Python source.
-struct PythonLoop {
+/// A loop of a source.
+struct SourceLoop {
   std::int32_t line{};
-  std::string variable{};  ///< The first name that its rounds are given; empty: `while`.
-  friend bool operator==(const PythonLoop&, const PythonLoop&) = default;
+  std::string variable{};  ///< The first name that its rounds are given in Python; empty: none.
+  friend bool operator==(const SourceLoop&, const SourceLoop&) = default;
 };
 
 /// One frame of a call site or stack. Native: `module`+`offset` identify it across ranks; file,
@@ -36,8 +36,10 @@ struct Frame {
   std::string file{};
   std::int32_t line{};
   std::string function{};
-  std::vector<PythonLoop> loops{};  ///< Around it in its function, outermost first; empty where
-                                    ///< there is none, or the source was not read.
+  std::vector<SourceLoop> loops{};  ///< Around it in its function and in those that this one was
+                                    ///< inlined into, outermost first; empty where there is none,
+                                    ///< or the source was not read.
+  std::string inlined_into{};       ///< The function of the object, where that is another one.
 
   [[nodiscard]] bool is_python() const {
     const std::string_view name(module);

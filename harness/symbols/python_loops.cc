@@ -103,8 +103,8 @@ PythonSource::PythonSource(std::string_view text) {
   }
 }
 
-std::vector<PythonLoop> PythonSource::loops_around(std::int32_t line) const {
-  std::vector<PythonLoop> loops;
+std::vector<SourceLoop> PythonSource::loops_around(std::int32_t line) const {
+  std::vector<SourceLoop> loops;
   auto after = std::upper_bound(statements_.begin(), statements_.end(), line,
                                 [](std::int32_t l, const Statement& s) { return l < s.line; });
   if (after == statements_.begin() || line > lines_)

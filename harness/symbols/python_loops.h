@@ -16,7 +16,7 @@ class PythonSource {
 
   /// The `for` and `while` statements around a line, within its function, outermost first.
   /// The line of such a statement belongs to its own loop. Empty: none, or there is no such line.
-  [[nodiscard]] std::vector<PythonLoop> loops_around(std::int32_t line) const;
+  [[nodiscard]] std::vector<SourceLoop> loops_around(std::int32_t line) const;
 
  private:
   enum class Kind : std::uint8_t { kOther, kLoop, kScope };

@@ -12,22 +12,31 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "harness/base/library_source.h"
 #include "harness/history/run_directory.h"
+#include "harness/symbols/cpp_loops.h"
 #include "harness/symbols/python_loops.h"
 
 namespace lockstep::symbols {
 namespace {
 
-constexpr std::uintmax_t kSourceBytesMax = 8U << 20;  // Of a Python file.
+constexpr std::uintmax_t kSourceBytesMax = 8U << 20;
 
-struct Position {
+struct Place {
   std::string file{};
   std::int32_t line{};
+};
+
+struct Position : Place {
   std::string function{};
+  std::string symbol{};  ///< The function of the object that has it.
+  std::vector<Place>
+      inlined_through{};  ///< This one, and where what has it is called; inmost first.
+  std::vector<SourceLoop> loops{};
 };
 
 std::string demangled(const char* name) {
@@ -82,7 +91,8 @@ class Module {
     Position position;
     const Dwarf_Addr address = bias_ + offset + (offset < lowest_ ? lowest_ : 0);
     if (const char* symbol = dwfl_module_addrname(module_, address); symbol != nullptr)
-      position.function = without_arguments(demangled(symbol));
+      position.symbol = without_arguments(demangled(symbol));
+    position.function = position.symbol;
     Dwarf_Addr bias = 0;
     if (Dwarf_Die* const unit = unit_of(address, bias); unit != nullptr) {
       find_line(*unit, address - bias, position);
@@ -151,6 +161,7 @@ class Module {
       return;
     position.file = source_path(folder_of(unit), file);
     position.line = number;
+    position.inlined_through.push_back(position);
   }
 
   /// Relative to the folder of the compilation; kept relative where builds have made it so (prefix
@@ -190,22 +201,29 @@ class Module {
     std::vector<Dwarf_Die> scopes;
     find_scopes(unit, address, scopes);
     bool named = false;
+    bool found = false;
     for (auto scope = scopes.rbegin(); scope != scopes.rend(); ++scope) {
       const int tag = dwarf_tag(&*scope);
       if (tag != DW_TAG_inlined_subroutine && tag != DW_TAG_subprogram)
         continue;
-      if (std::string name = name_of(*scope); !named && !name.empty()) {
+      if (std::string name = name_of(*scope); !found && !named && !name.empty()) {
         position.function = std::move(name);
         named = true;
       }
-      if (!is_library_source(position.file) || !go_to_call(unit, *scope, position))
+      const std::optional<Place> call = call_of(unit, *scope);
+      found = found || !call || !is_library_source(position.file);
+      if (!call)
         break;
+      position.inlined_through.push_back(*call);
+      if (found)
+        continue;
+      static_cast<Place&>(position) = *call;
       named = false;
     }
   }
 
-  /// Where this inlined function is called; false if that is not told.
-  static bool go_to_call(Dwarf_Die& unit, Dwarf_Die& inlined, Position& position) {
+  /// Where this inlined function is called; nothing if that is not told.
+  static std::optional<Place> call_of(Dwarf_Die& unit, Dwarf_Die& inlined) {
     const auto number = [&](unsigned name) {
       Dwarf_Attribute attribute{};
       Dwarf_Word value = 0;
@@ -214,13 +232,12 @@ class Module {
     };
     Dwarf_Files* files = nullptr;
     if (number(DW_AT_call_line) == 0 || dwarf_getsrcfiles(&unit, &files, nullptr) != 0)
-      return false;
+      return std::nullopt;
     const char* const file = dwarf_filesrc(files, number(DW_AT_call_file), nullptr, nullptr);
     if (file == nullptr)
-      return false;
-    position.file = source_path(folder_of(unit), file);
-    position.line = static_cast<std::int32_t>(number(DW_AT_call_line));
-    return true;
+      return std::nullopt;
+    return Place{source_path(folder_of(unit), file),
+                 static_cast<std::int32_t>(number(DW_AT_call_line))};
   }
 
   static std::string name_of(Dwarf_Die& die) {
@@ -258,7 +275,7 @@ class Resolver::Impl {
   void resolve(Frame& frame) {
     if (frame.is_python()) {
       frame.file = shortened(frame.file);
-      frame.loops = source(frame.module).loops_around(frame.line);
+      frame.loops = source(python_sources_, frame.module).loops_around(frame.line);
     }
     if (frame.line > 0 || frame.module.empty())
       return;
@@ -270,14 +287,18 @@ class Resolver::Impl {
     // C library knows only the function that both are made of.
     if (frame.function.empty())
       frame.function = position.function;
+    if (frame.function != position.symbol)
+      frame.inlined_into = position.symbol;
+    frame.loops = position.loops;
   }
 
  private:
-  const PythonSource& source(const std::string& path) {
-    if (sources_.size() >= options_.modules_max)
-      sources_.clear();
-    const auto known = sources_.find(path);
-    if (known != sources_.end())
+  template <class Source>
+  const Source& source(std::map<std::string, Source>& sources, const std::string& path) {
+    if (sources.size() >= options_.modules_max)
+      sources.clear();
+    const auto known = sources.find(path);
+    if (known != sources.end())
       return known->second;
     std::string text;
     std::error_code failed;
@@ -285,7 +306,22 @@ class Resolver::Impl {
       std::ifstream file(path, std::ios::binary);
       text.assign(std::istreambuf_iterator<char>(file), {});
     }
-    return sources_.emplace(path, PythonSource(text)).first->second;
+    return sources.emplace(path, Source(text)).first->second;
+  }
+
+  /// Nothing of a source that was changed after the object was built.
+  std::vector<SourceLoop> loops_around(const std::string& module, const Position& position) {
+    std::vector<SourceLoop> loops;
+    for (auto place = position.inlined_through.rbegin(); place != position.inlined_through.rend();
+         ++place) {
+      std::error_code failed;
+      const auto changed = std::filesystem::last_write_time(place->file, failed);
+      if (failed || changed > std::filesystem::last_write_time(module, failed) || failed)
+        return {};
+      for (SourceLoop& loop : source(cpp_sources_, place->file).loops_around(place->line))
+        loops.push_back(std::move(loop));
+    }
+    return loops;
   }
 
   const Position& look_up(const std::string& path, std::uint64_t offset) {
@@ -299,6 +335,7 @@ class Resolver::Impl {
       return known->second;
     Module* module = open(path);
     Position position = module == nullptr ? Position{} : module->look_up(offset);
+    position.loops = loops_around(path, position);
     position.file = shortened(position.file);
     ++remembered_;
     return of_module.emplace(offset, std::move(position)).first->second;
@@ -324,7 +361,8 @@ class Resolver::Impl {
   std::string root_{};
   std::map<std::string, std::unique_ptr<Module>> modules_{};  // Null: cannot be read.
   std::map<std::string, std::unordered_map<std::uint64_t, Position>> positions_{};
-  std::map<std::string, PythonSource> sources_{};  // Empty: cannot be read.
+  std::map<std::string, PythonSource> python_sources_{};  // Empty: cannot be read.
+  std::map<std::string, CppSource> cpp_sources_{};        // So, too.
   std::size_t remembered_{};
 };
 

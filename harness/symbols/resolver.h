@@ -26,10 +26,10 @@ class Resolver {
   Resolver(const Resolver&) = delete;
   Resolver& operator=(const Resolver&) = delete;
 
-  /// Fills what is not known: innermost inlined position. line stays 0 where there is no debug
-  /// information, and function empty where there is no symbol either; one that is known stays. Of a
-  /// Python frame, whose line came with it, the file is shortened and the loops around it are
-  /// looked up in the source.
+  /// Fills what is not known: innermost inlined position, and the loops around it as the source
+  /// has them. line stays 0 where there is no debug information, and function empty where there is
+  /// no symbol either; one that is known stays. Of a Python frame, whose line came with it, the
+  /// file is shortened.
   void resolve(Frame& frame);
 
   /// All frames of a run: call sites, stack samples, places of exceptions.

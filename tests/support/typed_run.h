@@ -22,7 +22,7 @@ struct Call {
   std::string group{"dp"};
   std::string file{};
   std::int32_t line{};
-  std::vector<PythonLoop> loops{};
+  std::vector<SourceLoop> loops{};
 
   Call at(std::string site_file, std::int32_t site_line) const;
   Call in_loop(std::int32_t loop_line, std::string variable = "") const;  ///< Outer loops first.

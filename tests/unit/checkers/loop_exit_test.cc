@@ -7,6 +7,7 @@
 
 #include "checkers/gloo_teardown.h"
 #include "checkers/judge.h"
+#include "harness/history/format.h"
 #include "tests/support/typed_run.h"
 
 namespace lockstep::testing {
@@ -259,6 +260,38 @@ TEST(LoopExit,
   }
   EXPECT_EQ(only_finding(run).code, "LS305");
   EXPECT_EQ(only_finding(run).culprits, RankSet{Rank{1}});
+}
+
+TEST(LoopExit, WhatIsInlinedIntoAFunctionIsInItsLoops) {
+  lockstep::Run run = hanging({rounds(3, {kBackward.pending()}), rounds(3, {kBarrier.pending()})});
+  for (Process& process : run.processes) {
+    for (CallSite& site : process.sites) {
+      for (Frame& frame : site.frames) {
+        frame.inlined_into = frame.line == 30 ? "" : "main";
+        frame.function = frame.line == 30 ? "main" : frame.function;
+      }
+    }
+  }
+  EXPECT_EQ(only_finding(run).code, "LS305");
+  EXPECT_EQ(only_finding(run).culprits, RankSet{Rank{1}});
+  for (Process& process : run.processes) {  // Of another function nothing is said.
+    for (CallSite& site : process.sites) {
+      for (Frame& frame : site.frames)
+        frame.inlined_into = frame.line == 30 ? "" : "train";
+    }
+  }
+  EXPECT_TRUE(checked(run).findings.empty());
+}
+
+TEST(LoopExit, OfAStackThatWasCutOffTheOuterLoopsAreNotKnown) {
+  lockstep::Run run = hanging({rounds(3, {kBackward.pending()}), rounds(3, {kBarrier.pending()})});
+  for (Process& process : run.processes) {
+    for (CallSite& site : process.sites) {
+      while (!site.frames.empty() && site.frames.size() < history::kFramesMax)
+        site.frames.push_back({"/app/t.py", site.frames.size(), "t.py", 50, "call", {}});
+    }
+  }
+  EXPECT_TRUE(checked(run).findings.empty());
 }
 
 TEST(LoopExit, WithoutTheSourceNobodyIsSaidToHaveLeft) {

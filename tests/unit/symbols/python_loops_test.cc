@@ -43,9 +43,9 @@ no statement begins here
         barrier()  # barrier
 )";
 
-Lines lines_of(const std::vector<PythonLoop>& loops) {
+Lines lines_of(const std::vector<SourceLoop>& loops) {
   Lines lines;
-  for (const PythonLoop& loop : loops)
+  for (const SourceLoop& loop : loops)
     lines.push_back(loop.line);
   return lines;
 }

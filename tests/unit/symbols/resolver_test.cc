@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace lockstep::symbols {
 namespace {
@@ -46,6 +47,22 @@ struct Here {
   return here;
 }
 
+[[gnu::always_inline]] inline Here inside_an_inlined_loop(int rounds) {
+  Here here;
+  for (int round = 0; round < rounds; ++round) {
+    here.line = __LINE__ + 1;
+    here.address = return_address();
+  }
+  return here;
+}
+
+[[gnu::noinline]] Here around_the_inlined_loop(int rounds) {
+  Here here;
+  while (--rounds > 0)
+    here = inside_an_inlined_loop(rounds);
+  return here;
+}
+
 Frame frame_of(const Here& here) {
   Dl_info info{};
   EXPECT_NE(dladdr(here.address, &info), 0);
@@ -77,6 +94,36 @@ TEST(Resolver, NamesTheInnermostInlinedFunction) {
 
 TEST(Resolver, OfWhatALibraryInlinesTheLineThatCallsIt) {
   resolved(inside_what_the_library_calls(), "inside_what_the_library_calls");
+}
+
+/// Looks the source of this file up where it is, which builds may have made relative.
+std::vector<std::int32_t> loops_of(Frame frame) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(LOCKSTEP_SOURCE_DIR);
+  Resolver().resolve(frame);
+  std::filesystem::current_path(before);
+  std::vector<std::int32_t> lines;
+  for (const SourceLoop& loop : frame.loops)
+    lines.push_back(loop.line);
+  return lines;
+}
+
+TEST(Resolver, FindsTheLoopsAroundWhatIsInlinedAndAroundItsCall) {
+  const Here here = around_the_inlined_loop(3);
+  const Frame frame = resolved(here, "inside_an_inlined_loop");
+  EXPECT_NE(frame.inlined_into.find("around_the_inlined_loop"), std::string::npos);
+  EXPECT_EQ(loops_of(frame_of(here)), (std::vector<std::int32_t>{here.line + 7, here.line - 2}));
+}
+
+TEST(Resolver, FindsNoLoopsInASourceThatWasChangedSince) {
+  Frame frame = frame_of(around_the_inlined_loop(3));
+  const std::filesystem::path old =
+      std::filesystem::path(testing::TempDir()) / ("lockstep-old-" + std::to_string(getpid()));
+  std::filesystem::copy_file(frame.module, old);
+  std::filesystem::last_write_time(old, std::filesystem::file_time_type::min());
+  frame.module = old;
+  EXPECT_EQ(loops_of(frame).size(), 0U);
+  std::filesystem::remove(old);
 }
 
 /// Without the index of addresses, which clang does not write.
