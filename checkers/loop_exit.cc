@@ -96,7 +96,8 @@ std::optional<Whereabouts> compare(const std::vector<Frame>& earlier,
     for (const SourceLoop& loop : b->loops)
       result.around_both.emplace_back(&*b, &loop);
   }
-  if (a == earlier.rend() || b == later.rend() || !same_function(*a, *b))
+  if (a == earlier.rend() || b == later.rend() || !same_function(*a, *b) || a->line == 0 ||
+      b->line == 0)
     return std::nullopt;
   result.is_behind = b->line > a->line;
   for (auto frame = a; frame != earlier.rend(); ++frame) {  // Functions called there have ended.

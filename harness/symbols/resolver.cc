@@ -309,7 +309,8 @@ class Resolver::Impl {
     return sources.emplace(path, Source(text)).first->second;
   }
 
-  /// Nothing of a source that was changed after the object was built.
+  /// Of what is inlined each part by its own source: that one of them cannot be read, or was
+  /// changed after the object was built, hides no loop of the others, which this may well be in.
   std::vector<SourceLoop> loops_around(const std::string& module, const Position& position) {
     std::vector<SourceLoop> loops;
     for (auto place = position.inlined_through.rbegin(); place != position.inlined_through.rend();
@@ -317,7 +318,7 @@ class Resolver::Impl {
       std::error_code failed;
       const auto changed = std::filesystem::last_write_time(place->file, failed);
       if (failed || changed > std::filesystem::last_write_time(module, failed) || failed)
-        return {};
+        continue;
       for (SourceLoop& loop : source(cpp_sources_, place->file).loops_around(place->line))
         loops.push_back(std::move(loop));
     }
