@@ -33,9 +33,8 @@ struct Place {
 
 struct Position : Place {
   std::string function{};
-  std::string symbol{};  ///< The function of the object that has it.
-  std::vector<Place>
-      inlined_through{};  ///< This one, and where what has it is called; inmost first.
+  std::string symbol{};                  ///< The function of the object that has it.
+  std::vector<Place> inlined_through{};  ///< Its own place, then those it was inlined into.
   std::vector<SourceLoop> loops{};
 };
 
