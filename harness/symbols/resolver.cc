@@ -134,10 +134,12 @@ class Module {
     lowest_ = lowest == ~std::uint64_t{0} ? 0 : lowest;
   }
 
-  /// The compilation unit that has this address. Not every compiler writes the index that libdwfl
-  /// asks (clang does not): then each unit is asked.
+  /// The compilation unit that has this address; null if none has. Not every compiler writes the
+  /// index that libdwfl asks (clang does not), and of what no index has it tells the one before:
+  /// then each unit is asked.
   Dwarf_Die* unit_of(Dwarf_Addr address, Dwarf_Addr& bias) {
-    if (Dwarf_Die* const indexed = dwfl_module_addrdie(module_, address, &bias); indexed != nullptr)
+    if (Dwarf_Die* const indexed = dwfl_module_addrdie(module_, address, &bias);
+        indexed != nullptr && dwarf_haspc(indexed, address - bias) > 0)
       return indexed;
     Dwarf_Die* unit = nullptr;
     while ((unit = dwfl_module_nextcu(module_, unit, &bias)) != nullptr)

@@ -7,8 +7,11 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -140,6 +143,37 @@ TEST(Resolver, AsksEachUnitWhereThereIsNoIndex) {
   std::filesystem::remove(bare);
   EXPECT_EQ(frame.line, here.line);
   EXPECT_NE(frame.function.find("inside_a_function"), std::string::npos) << frame.function;
+}
+
+/// Whichever one unit an index is kept of: an address between two parts of it may be another's.
+TEST(Resolver, AsksTheOthersWhereTheIndexedUnitHasNotTheAddress) {
+  const Here here = inside_a_function();
+  Frame frame = frame_of(here);
+  const std::string place =
+      std::filesystem::path(testing::TempDir()) / ("lockstep-index-" + std::to_string(getpid()));
+  const auto objcopy = [&](const std::string& arguments) {
+    return std::system(
+        (LOCKSTEP_OBJCOPY " " + arguments + " " + frame.module + " " + place).c_str());
+  };
+  const std::string part = place + ".part";
+  ASSERT_EQ(objcopy("--dump-section .debug_aranges=" + part), 0);
+  std::ifstream file(part, std::ios::binary);
+  const std::string all(std::istreambuf_iterator<char>(file), {});
+  std::size_t units = 0;
+  for (std::size_t at = 0; at + 4 < all.size(); ++units) {
+    std::uint32_t length = 0;  // Of what follows it.
+    std::memcpy(&length, all.data() + at, sizeof length);
+    std::ofstream(part, std::ios::binary) << all.substr(at, length + sizeof length);
+    ASSERT_EQ(objcopy("--update-section .debug_aranges=" + part), 0);
+    Frame other = frame;
+    other.module = place;
+    Resolver().resolve(other);
+    EXPECT_EQ(other.line, here.line) << "unit " << units;
+    at += length + sizeof length;
+  }
+  EXPECT_GT(units, 1U);
+  std::filesystem::remove(place);
+  std::filesystem::remove(part);
 }
 
 TEST(Resolver, ShortensPathsBelowTheRoot) {
