@@ -201,25 +201,22 @@ class Module {
   static void leave_inlined_functions(Dwarf_Die& unit, Dwarf_Addr address, Position& position) {
     std::vector<Dwarf_Die> scopes;
     find_scopes(unit, address, scopes);
-    bool named = false;
-    bool found = false;
+    bool told = false;
     for (auto scope = scopes.rbegin(); scope != scopes.rend(); ++scope) {
       const int tag = dwarf_tag(&*scope);
       if (tag != DW_TAG_inlined_subroutine && tag != DW_TAG_subprogram)
         continue;
-      if (std::string name = name_of(*scope); !found && !named && !name.empty()) {
-        position.function = std::move(name);
-        named = true;
-      }
       const std::optional<Place> call = call_of(unit, *scope);
-      found = found || !call || !is_library_source(position.file);
+      if (!told) {
+        if (std::string name = name_of(*scope); !name.empty())
+          position.function = std::move(name);
+        told = !call || !is_library_source(position.file);
+        if (!told)
+          static_cast<Place&>(position) = *call;
+      }
       if (!call)
         break;
       position.inlined_through.push_back(*call);
-      if (found)
-        continue;
-      static_cast<Place&>(position) = *call;
-      named = false;
     }
   }
 
