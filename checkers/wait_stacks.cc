@@ -79,9 +79,17 @@ bool joins_a_thread(const StackSample& stack) {
          (frame->function == "Thread.join" || frame->function == "Thread._wait_for_tstate_lock");
 }
 
-bool awaits_message(const StackSample& stack) {
+bool awaits_message(const StackSample& stack, history::Op op) {
+  const std::string_view wait = op == history::Op::kSend ? "SendWork::wait" : "RecvWork::wait";
+  return history::is_point_to_point(op) &&
+         std::any_of(stack.frames.begin(), stack.frames.end(),
+                     [&](const Frame& frame) { return has(frame.function, wait); });
+}
+
+bool blocks_by_name(const StackSample& stack) {
   return std::any_of(stack.frames.begin(), stack.frames.end(), [](const Frame& frame) {
-    return has(frame.function, "SendWork::wait") || has(frame.function, "RecvWork::wait");
+    return has(frame.module, "/torch/distributed/distributed_c10d.py") &&
+           (frame.function == "send" || frame.function == "recv");
   });
 }
 

@@ -21,8 +21,11 @@ bool in_untimed_lock(const StackSample& stack);
 /// In Thread.join of Python's threading: what ends it is the end of a thread of Python's.
 bool joins_a_thread(const StackSample& stack);
 
-/// Inside the wait for a message.
-bool awaits_message(const StackSample& stack);
+/// Inside the wait for a message that is sent (Op::kSend), or that is received.
+bool awaits_message(const StackSample& stack, history::Op op);
+
+/// In a send or receive of Python's that was called by its blocking name: it waits for no other.
+bool blocks_by_name(const StackSample& stack);
 
 /// Of a thread of LibTorch's that runs nothing of the program (Gloo's, which serves connections).
 bool is_of_libtorch(const StackSample& stack);

@@ -193,17 +193,6 @@ bool idle_in_conversation(const Run& run, Rank rank, std::uint64_t cutoff_ns) {
   return last != nullptr && last->message != "bye" && last->message != "fault";
 }
 
-/// Of a send or receive that was called by its blocking name: it waits for no other.
-bool blocks_by_name(const Process& process, const Collective& call) {
-  if (!history::is_point_to_point(call.op) || call.site >= process.sites.size())
-    return false;
-  const std::vector<Frame>& frames = process.sites[call.site].frames;
-  return std::any_of(frames.begin(), frames.end(), [](const Frame& frame) {
-    return has(frame.module, "/torch/distributed/distributed_c10d.py") &&
-           (frame.function == "send" || frame.function == "recv");
-  });
-}
-
 /// A wait for a message has always a limit: that of the group, or, which does not show, one of the
 /// caller's own, and it goes on by itself. It is the group's where the wait, which began after the
 /// last thing that the thread did, then ends.
@@ -230,11 +219,11 @@ bool lasts_as_long_as_groups_let(const Process& process,
 }
 
 /// The wait for a message that was not called by its blocking name: for one of all that are open.
-std::optional<Wait> wait_for_any_message(const ProcessState& state, const SamplePair& pair,
-                                         std::int32_t tid) {
+std::optional<Wait> wait_for_any_message(const ProcessState& state, const StackSample& stack,
+                                         const SamplePair& pair, std::int32_t tid) {
   Wait wait{.thread = tid};
   std::copy_if(state.open.begin(), state.open.end(), std::back_inserter(wait.calls),
-               [](const Collective* call) { return history::is_point_to_point(call->op); });
+               [&](const Collective* call) { return awaits_message(stack, call->op); });
   if (wait.calls.empty() || !lasts_as_long_as_groups_let(*state.process, wait.calls, pair, tid))
     return std::nullopt;
   return wait;
@@ -253,10 +242,11 @@ std::optional<Wait> wait_of(const Run& run, const ProcessState& state, const Sam
   const bool open =
       last != nullptr && std::find(state.open.begin(), state.open.end(), last) != state.open.end();
   const bool inside = open && (!last->returned_ns || *last->returned_ns > cutoff_ns);
-  if (!inside && stack != nullptr && awaits_message(*stack)) {
-    if (open && blocks_by_name(process, *last))
+  if (!inside && stack != nullptr &&
+      (awaits_message(*stack, history::Op::kSend) || awaits_message(*stack, history::Op::kRecv))) {
+    if (open && awaits_message(*stack, last->op) && blocks_by_name(*stack))
       return Wait{.thread = tid, .calls = {last}};
-    return wait_for_any_message(state, pair, tid);
+    return wait_for_any_message(state, *stack, pair, tid);
   }
   if (stack != nullptr && lasted_ns(run, *stack, is_in_new_group) >= kStoreMayTakeNs)
     return Wait{.thread = tid, .new_group = true};

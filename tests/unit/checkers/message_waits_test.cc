@@ -12,11 +12,11 @@ using checkers::certain_deadlock;
 constexpr std::int64_t kLimitMs = 60'000;
 
 /// All ranks sleep in the wait for a message, as long as their group lets them.
-void hang_in_messages(lockstep::Run& run) {
+void hang_in_messages(lockstep::Run& run,
+                      const std::string& wait = "c10d::ProcessGroupGloo::RecvWork::wait") {
   hang(run, false);
   for (StackSample& stack : run.stacks)
-    stack = stack_of(run, *stack.rank,
-                     {"pthread_cond_timedwait", "c10d::ProcessGroupGloo::RecvWork::wait"});
+    stack = stack_of(run, *stack.rank, {"pthread_cond_timedwait", wait});
   for (Process& process : run.processes) {
     for (Group& group : process.groups)
       group.timeout_ms = kLimitMs;
@@ -45,6 +45,25 @@ TEST(MessageWaits, ThoseThatWaitForEachOtherAreStuck) {
   EXPECT_NE(reason->find("wait for each other in a circle"), std::string::npos) << *reason;
   EXPECT_NE(reason->find("recv dp#1"), std::string::npos)
       << "the message that came is left out: " << *reason;
+}
+
+/// isend, recv, then wait() for what was sent: the last call is not the one that is waited for.
+TEST(MessageWaits, WhatWasSentIsWaitedForAfterAnAnswerHasCome) {
+  lockstep::Run run = make_run({
+      {send("dp", 1, 8).async(), recv("dp", 1, 8)},
+      {send("dp", 0, 8).async()},
+  });
+  hang_in_messages(run, "c10d::ProcessGroupGloo::SendWork::wait");
+  EXPECT_FALSE(certain_deadlock(run).has_value()) << "what rank 1 sent has come";
+  run = make_run({
+      {send("dp", 1, 8).async(), recv("dp", 1, 8)},
+      {send("dp", 0, 8).async(), send("dp", 0, 8).async()},
+  });
+  hang_in_messages(run, "c10d::ProcessGroupGloo::SendWork::wait");
+  const auto reason = certain_deadlock(run);
+  ASSERT_TRUE(reason.has_value());
+  EXPECT_NE(reason->find("send dp#0"), std::string::npos) << *reason;
+  EXPECT_EQ(reason->find("recv"), std::string::npos) << *reason;
 }
 
 TEST(MessageWaits, AMessageThatMayStillComeIsNoProof) {
