@@ -82,8 +82,9 @@ bool wrote_to_nobody(const Run& run, const ProcessEnd& end) {
                      });
 }
 
-/// Who raises after such a wait for ranks that have not come speaks of them, whatever it says: a
-/// time of its own ran out, or it put the error of the call into its own words.
+/// Who raises, or ends itself, after such a wait for ranks that have not come does so because of
+/// them, whatever it says: a time of its own ran out, or it put the error of the call into its own
+/// words.
 void say_what_it_waited_for(const std::vector<GroupView>& groups, Failure& failure) {
   constexpr std::uint64_t kWaitedNs = 1'000'000'000;
   const GroupView* in = nullptr;
@@ -271,7 +272,7 @@ bool speaks_of_the_store(std::string_view text) {
 }
 
 std::string signal_name(std::int32_t signal) {
-  constexpr std::array<std::pair<std::int32_t, std::string_view>, 14> kNames{
+  constexpr std::array<std::pair<std::int32_t, std::string_view>, 15> kNames{
       {{SIGHUP, "SIGHUP"},
        {SIGINT, "SIGINT"},
        {SIGQUIT, "SIGQUIT"},
@@ -285,6 +286,7 @@ std::string signal_name(std::int32_t signal) {
        {SIGSEGV, "SIGSEGV"},
        {SIGUSR2, "SIGUSR2"},
        {SIGPIPE, "SIGPIPE"},
+       {SIGALRM, "SIGALRM"},
        {SIGTERM, "SIGTERM"}}};
   for (const auto& [number, text] : kNames) {
     if (number == signal)
@@ -340,7 +342,9 @@ std::vector<Failure> failures_of(const Run& run, const std::vector<GroupView>& g
     if (may_have)
       continue;
     const bool signalled = end.signal.has_value();
-    const bool hit = signalled && *end.signal != SIGABRT && *end.signal != SIGPIPE;
+    // Or it ended itself: SIGALRM comes from a timer of its own.
+    const bool hit =
+        signalled && *end.signal != SIGABRT && *end.signal != SIGPIPE && *end.signal != SIGALRM;
     Failure failure{*end.rank,
                     end.sender.empty() ? end.at_ns : end.asked_ns,
                     signalled ? fmt::format("was killed by {}", signal_name(*end.signal))
@@ -352,6 +356,8 @@ std::vector<Failure> failures_of(const Run& run, const std::vector<GroupView>& g
                     who_ended(end),
                     aborted_at(run, end),
                     printed_last(end)};
+    if (!hit)
+      say_what_it_waited_for(groups, failure);
     add(std::move(failure));
   }
   if (const std::optional<std::uint64_t> ended_ns = ended_from_outside_ns(run)) {

@@ -120,13 +120,13 @@ std::string help_with_arguments(const Plan& plan) {
 }
 
 /// "after all_reduce #3 at train.py:20", or "in" it.
-std::string after_last_call(const Run& run, Rank rank) {
+std::string at_last_call(const Run& run, Rank rank) {
   const Process* process = current_process(run, rank);
   if (process == nullptr || process->collectives.empty())
     return "before it issued anything";
   const Collective& call = process->collectives.back();
-  return fmt::format("{} {} #{}{}", call.returned_ns ? "after" : "in", history::name_of(call.op),
-                     call.seq, at_site(site_of(*process, call, "last")));
+  return fmt::format("{} {} #{}{}", in_or_after(call), history::name_of(call.op), call.seq,
+                     at_site(site_of(*process, call, "last")));
 }
 
 /// All others ended by themselves as the first did, for a reason that nobody saw: a launcher tells
@@ -167,7 +167,7 @@ void add_who_ended_it(const Run& run, const Failure& first, Finding& finding) {
   for (const Rank rank : ranks_of(run)) {
     if (finding.evidence.size() < kEvidenceMax)
       finding.evidence.push_back(
-          fmt::format("rank {} ended {}", rank.value, after_last_call(run, rank)));
+          fmt::format("rank {} ended {}", rank.value, at_last_call(run, rank)));
   }
 }
 
@@ -215,7 +215,7 @@ void add_evidence(const Run& run, const std::vector<Failure>& failures, const Ra
   const Process* process = current_process(run, first.rank);
   if (finding.sites.empty() && !was_ended && process != nullptr && !process->collectives.empty())
     finding.evidence.push_back(
-        fmt::format("rank {} failed {}", first.rank.value, after_last_call(run, first.rank)));
+        fmt::format("rank {} failed {}", first.rank.value, at_last_call(run, first.rank)));
 }
 
 Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
@@ -269,10 +269,10 @@ Finding left(const Run& run, const std::vector<const ProcessEnd*>& leavers,
   Finding finding;
   finding.code = "LS102";
   finding.at_ns = leavers.front()->at_ns;
-  const std::string last = after_last_call(run, rank);
+  const std::string last = at_last_call(run, rank);
   RankSet alike{rank};
   for (const ProcessEnd* const leaver : leavers) {
-    if (after_last_call(run, *leaver->rank) == last)
+    if (at_last_call(run, *leaver->rank) == last)
       alike.insert(*leaver->rank);
   }
   const bool most = 2 * alike.size() > ranks_of(run).size();

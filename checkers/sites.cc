@@ -179,6 +179,12 @@ bool passed(const std::vector<Frame>& frames, std::string_view function) {
                      [&](const Frame& frame) { return frame.function.rfind(function, 0) == 0; });
 }
 
+std::string_view in_or_after(const Collective& call) {
+  if (!call.returned_ns || (!call.completed_ns && !call.completion_unseen))
+    return "in";
+  return call.completion_unseen ? "in or after" : "after";
+}
+
 std::string at_site(const std::optional<SiteRef>& site) {
   if (!site)
     return "";

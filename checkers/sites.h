@@ -48,6 +48,9 @@ std::vector<Frame> frames_of_abort(const Run& run, std::int32_t pid);
 /// A frame is of a function whose name begins so.
 bool passed(const std::vector<Frame>& frames, std::string_view function);
 
+/// "in" a call or "after" it; "in or after" where its completion is never told (a message's).
+std::string_view in_or_after(const Collective& call);
+
 /// " at ddp.cc:118", or empty.
 std::string at_site(const std::optional<SiteRef>& site);
 

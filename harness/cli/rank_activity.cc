@@ -32,13 +32,11 @@ std::string activity(const Run& run, Rank rank, std::uint64_t now_ns) {
   const std::string call = fmt::format("{} {}#{}{}", history::name_of(last.op),
                                        known ? process->groups[last.group].name : "world", last.seq,
                                        checkers::at_site(checkers::site_of(*process, last, "")));
-  const bool inside = !last.returned_ns || (!last.completed_ns && !last.completion_unseen);
-  if (inside)
-    return fmt::format("in {} for {}", call, whole_seconds(last.issued_ns, now_ns));
-  // Who sends or receives may still wait for it: of that there is no sign.
-  return fmt::format(
-      "{} {} for {}", last.completion_unseen ? "in or after" : "after", call,
-      whole_seconds(std::max(*last.returned_ns, last.completed_ns.value_or(0)), now_ns));
+  // (Who sends or receives may still wait for it: of that there is no sign.)
+  const std::string_view where = checkers::in_or_after(last);
+  const std::uint64_t since_ns =
+      where == "in" ? last.issued_ns : std::max(*last.returned_ns, last.completed_ns.value_or(0));
+  return fmt::format("{} {} for {}", where, call, whole_seconds(since_ns, now_ns));
 }
 
 }  // namespace

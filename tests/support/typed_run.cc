@@ -336,9 +336,8 @@ void hang(Run& run, bool kill) {
   }
   const std::uint64_t end_ns = first + 400 * kMs;
   for (ProcessEnd& end : run.ends) {
-    if (end.at_ns < end_ns && (end.signal || end.exit_status.value_or(0) != 0))
-      continue;
-    if (end.at_ns < first)
+    const bool failed = end.signal || end.exit_status.value_or(0) != 0;
+    if (end.at_ns < (failed ? end_ns : first))
       continue;  // It had left before.
     run.acted.push_back({0, end_ns, "TERM", end.rank, end.pid, "deadlock"});
     end.at_ns = end_ns + 10 * kMs;
@@ -356,6 +355,12 @@ void ends_with_status(Run& run, Rank rank, std::int32_t status, std::uint64_t at
       end.exit_status = status;
     }
   }
+}
+
+void raises(Run& run, Rank rank, const std::string& text, std::uint64_t at_ns) {
+  run.raised.push_back(
+      {.at_ns = at_ns, .rank = rank, .pid = process_of(run, rank).pid, .text = text});
+  ends_with_status(run, rank, 1, at_ns + kMs);
 }
 
 void ends_with_signal(Run& run, Rank rank, std::int32_t signal, std::uint64_t at_ns) {

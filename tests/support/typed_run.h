@@ -78,6 +78,8 @@ Process& process_of(Run& run, Rank rank);
 
 /// How a rank ended, replacing the clean end.
 void ends_with_status(Run& run, Rank rank, std::int32_t status, std::uint64_t at_ns);
+/// It ends with status 1, and printed this before.
+void raises(Run& run, Rank rank, const std::string& text, std::uint64_t at_ns);
 void ends_with_signal(Run& run, Rank rank, std::int32_t signal, std::uint64_t at_ns);
 
 /// A launcher started the ranks twice: the first attempt, before everything, ended with status 1.

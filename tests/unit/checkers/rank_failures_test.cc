@@ -1,5 +1,5 @@
 // Goal: of ranks that failed under `lockstep run`, who failed for a reason of its own: by what it
-// printed, what it had waited for, how it aborted and what its launcher did.
+// printed, how it aborted and what its launcher did.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,13 +26,6 @@ lockstep::Run launched(const std::vector<Row>& rows, std::int32_t status) {
 }
 
 const Row kSome = times(2, {all_reduce("dp", 8)});
-
-/// It ends with status 1, and printed this before.
-void raises(lockstep::Run& run, Rank rank, const std::string& text, std::uint64_t at_ns) {
-  run.raised.push_back(
-      {.at_ns = at_ns, .rank = rank, .pid = process_of(run, rank).pid, .text = text});
-  ends_with_status(run, rank, 1, at_ns + kMs);
-}
 
 TEST(RankFailures, TheExceptionThatWasPrintedIsNamedWithItsLine) {
   lockstep::Run run = make_run({kSome, kSome});
@@ -218,47 +211,6 @@ TEST(RankFailures, WhoWaitedForAnotherInAMonitoredBarrierIsInnocent) {
   const Verdict verdict = check(run);
   ASSERT_EQ(verdict.findings.size(), 1U);
   EXPECT_TRUE(verdict.findings[0].culprits.empty());
-}
-
-/// Rank 0 gives up in its own words after its last call, which only it may have issued.
-Finding gave_up(const Row& zero, const Row& one, std::uint64_t after_ns) {
-  lockstep::Run run = make_run({zero, one});
-  const std::uint64_t at_ns = process_of(run, Rank{0}).collectives.back().issued_ns + after_ns;
-  raises(run, Rank{0}, "TimeoutError: no result", at_ns);
-  ends_with_signal(run, Rank{1}, 15, at_ns + 2 * kMs);
-  run.ends.back().our_signal = 15;
-  return check(run).findings.front();
-}
-
-TEST(RankFailures, WhoGaveUpWaitingForAnotherIsInnocent) {
-  const Row row = times(3, {all_reduce("dp", 8).at("t.py", 4)});
-  const Call waiting = all_reduce("dp", 8).async().pending();
-  const Finding finding = gave_up(row + Row{waiting}, row, 2'000 * kMs);
-  EXPECT_EQ(finding.code, "LS101");
-  EXPECT_TRUE(finding.culprits.empty());
-  EXPECT_THAT(finding.evidence,
-              ::testing::Contains("rank 1 never came to it; its last call before was all_reduce #2 "
-                                  "at t.py:4"));
-  // It did not wait, or not there, or not for long, or the other one was there.
-  for (const Finding& own : {gave_up(row, row, 2'000 * kMs),
-                             gave_up(row + Row{Call(waiting).on_thread(77)}, row, 2'000 * kMs),
-                             gave_up(row + Row{waiting}, row, 20 * kMs),
-                             gave_up(row + Row{waiting}, row + Row{waiting}, 2'000 * kMs)})
-    EXPECT_EQ(own.culprits, RankSet{Rank{0}}) << own.headline;
-}
-
-TEST(RankFailures, WhatCompletesAfterItWasGivenUpWasWaitedForAllTheSame) {
-  const Row row = times(3, {all_reduce("dp", 8)});
-  for (const std::uint64_t gives_up_ms : {2'000, 4'000}) {
-    lockstep::Run run = make_run({row, row});
-    Collective& waiting = process_of(run, Rank{0}).collectives.back();
-    Collective& late = process_of(run, Rank{1}).collectives.back();
-    late.issued_ns = waiting.issued_ns + 3'000 * kMs;
-    waiting.completed_ns = late.completed_ns = late.issued_ns + kMs;
-    raises(run, Rank{0}, "TimeoutError: no result", waiting.issued_ns + gives_up_ms * kMs);
-    EXPECT_EQ(check(run).findings.front().culprits,
-              gives_up_ms == 2'000 ? RankSet{} : RankSet{Rank{0}});
-  }
 }
 
 TEST(RankFailures, WhatAllEndedAlikeOfIsNotOneRanksFault) {
