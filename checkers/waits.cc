@@ -133,7 +133,8 @@ std::string may_act(const Run& run, const Process& process, const SamplePair& pa
     return fmt::format("it is not known whether thread {} runs Python", thread.tid);
   if (std::none_of(stack->frames.begin(), stack->frames.end(), is_python))
     return "";
-  if (slept(pair, thread.tid) && in_untimed_lock(*stack))
+  const bool for_own_threads = thread.for_own_threads && thread.for_ever;
+  if (slept(pair, thread.tid) && (for_own_threads || in_untimed_lock(*stack)))
     return "";
   return fmt::format("thread {} runs Python and may go on", thread.tid);
 }

@@ -225,6 +225,29 @@ TEST_F(Trap, APythonThreadThatMayIssueForTheFirstTime) {  // A checkpoint thread
   EXPECT_TRUE(certain_deadlock(run_).has_value());
 }
 
+TEST_F(Trap, AReaderThatWaitsForRoomInItsQueue) {  // The C library's own functions have no names.
+  for (StateSample& sample : run_.states) {
+    if (sample.rank == Rank{1})
+      sample.threads.push_back({2001, 'S', "futex_do_wait", 3, kMs});
+  }
+  StackSample reader = stack_of(run_, Rank{1}, {"", "PyThread_acquire_lock_timed"});
+  reader.tid = 2001;
+  reader.frames.push_back({"/py/queue.py", 7, "/py/queue.py", 140, "Queue.put", {}});
+  run_.stacks.push_back(reader);
+  expect_no_proof();
+  const auto waits = [&](bool for_ever) {
+    for (StateSample& sample : run_.states) {
+      ThreadState& last = sample.threads.back();
+      last.for_own_threads = last.tid == 2001;
+      last.for_ever = last.tid == 2001 && for_ever;
+    }
+  };
+  waits(false);
+  expect_no_proof();
+  waits(true);
+  EXPECT_TRUE(certain_deadlock(run_).has_value());
+}
+
 TEST_F(Trap, WhatAProgramCallsItsFunctionsSaysNothing) {
   for (StackSample& stack : run_.stacks) {
     stack.frames.push_back({.function = "train::Ranks::wait_for_all()"});
