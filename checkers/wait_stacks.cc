@@ -25,6 +25,10 @@ bool is_timed(const Frame& frame) {
           (has(function, "std::") && (has(function, "wait_for") || has(function, "wait_until"))));
 }
 
+bool is_in_distributed(const Frame& frame) {
+  return has(frame.module, "/torch/distributed/distributed_c10d.py");
+}
+
 }  // namespace
 
 bool is_python(const Frame& frame) {
@@ -88,8 +92,7 @@ bool awaits_message(const StackSample& stack, history::Op op) {
 
 bool blocks_by_name(const StackSample& stack) {
   return std::any_of(stack.frames.begin(), stack.frames.end(), [](const Frame& frame) {
-    return has(frame.module, "/torch/distributed/distributed_c10d.py") &&
-           (frame.function == "send" || frame.function == "recv");
+    return is_in_distributed(frame) && (frame.function == "send" || frame.function == "recv");
   });
 }
 
@@ -117,8 +120,7 @@ bool is_for_tasks(const StackSample& stack) {
 bool is_in_new_group(const StackSample& stack) {
   bool makes = false, waits = false;
   for (const Frame& frame : stack.frames) {
-    makes |= frame.function == "new_group" &&
-             has(frame.module, "/torch/distributed/distributed_c10d.py");
+    makes |= frame.function == "new_group" && is_in_distributed(frame);
     waits |= has(frame.function, "c10d::") && has(frame.function, "Store::wait");
   }
   return makes && waits;

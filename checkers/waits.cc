@@ -62,6 +62,9 @@ bool slept(const SamplePair& pair, std::int32_t tid) {
          a->context_switches == b->context_switches && a->cpu_ns == b->cpu_ns;
 }
 
+/// Another thread of its process has to wake it, and nothing else does.
+bool waits_for_own(const ThreadState& thread) { return thread.for_own_threads && thread.for_ever; }
+
 /// None of its threads ran for more than a fiftieth of the time. (Gloo's look around now and then.)
 bool was_idle(const SamplePair& pair) {
   const std::uint64_t interval = pair.second->at_ns - pair.first->at_ns;
@@ -133,8 +136,7 @@ std::string may_act(const Run& run, const Process& process, const SamplePair& pa
     return fmt::format("it is not known whether thread {} runs Python", thread.tid);
   if (std::none_of(stack->frames.begin(), stack->frames.end(), is_python))
     return "";
-  const bool for_own_threads = thread.for_own_threads && thread.for_ever;
-  if (slept(pair, thread.tid) && (for_own_threads || in_untimed_lock(*stack)))
+  if (slept(pair, thread.tid) && (waits_for_own(thread) || in_untimed_lock(*stack)))
     return "";
   return fmt::format("thread {} runs Python and may go on", thread.tid);
 }
@@ -145,7 +147,7 @@ bool waits_for_own_threads(const SamplePair& pair, std::int32_t tid) {
   constexpr auto bit = [](int signal) { return std::uint64_t{1} << (signal - 1); };
   constexpr std::uint64_t kHarmless = bit(SIGINT) | bit(32) | bit(33);  // Two are the C library's.
   const ThreadState* const now = thread_in(*pair.second, tid);
-  return now != nullptr && now->for_own_threads && now->for_ever &&
+  return now != nullptr && waits_for_own(*now) &&
          (pair.second->caught_signals.value_or(~kHarmless) & ~kHarmless) == 0;
 }
 
@@ -157,19 +159,18 @@ bool nobody_wakes(const Run& run, const ProcessState& state, const SamplePair& p
       std::all_of(state.open.begin(), state.open.end(),
                   [](const Collective* call) { return call->completion_unseen; });
   return nothing_ends &&
-         std::all_of(
-             pair.second->threads.begin(), pair.second->threads.end(),
-             [&](const ThreadState& thread) {
-               if (std::find(issuers.begin(), issuers.end(), thread.tid) != issuers.end())
-                 return true;
-               const StackSample* const stack =
-                   last_stack(run, *state.process, thread.tid, 0, cutoff_ns);
-               if (stack == nullptr || is_for_tasks(*stack))
-                 return false;
-               return (thread.for_own_threads && thread.for_ever && slept(pair, thread.tid)) ||
-                      (has(thread.wchan, "ep") && has(thread.wchan, "poll") &&
-                       is_of_libtorch(*stack));
-             });
+         std::all_of(pair.second->threads.begin(), pair.second->threads.end(),
+                     [&](const ThreadState& thread) {
+                       if (std::find(issuers.begin(), issuers.end(), thread.tid) != issuers.end())
+                         return true;
+                       const StackSample* const stack =
+                           last_stack(run, *state.process, thread.tid, 0, cutoff_ns);
+                       if (stack == nullptr || is_for_tasks(*stack))
+                         return false;
+                       return (waits_for_own(thread) && slept(pair, thread.tid)) ||
+                              (has(thread.wchan, "ep") && has(thread.wchan, "poll") &&
+                               is_of_libtorch(*stack));
+                     });
 }
 
 /// The process had written more, when it was sampled, than what is known of it.
