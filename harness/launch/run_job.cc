@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <map>
@@ -20,6 +21,7 @@
 #include "harness/launch/starvation.h"
 #include "harness/launch/tracked_processes.h"
 #include "harness/os/poll_until.h"
+#include "harness/os/proc.h"
 
 namespace lockstep::launch {
 namespace {
@@ -32,6 +34,7 @@ constexpr milliseconds kLeftoverSlice{20};
 constexpr milliseconds kLeftoversMayTake{10'000};
 constexpr milliseconds kOutputMayTake{1'000};  // Of a job that was ended.
 constexpr std::chrono::nanoseconds kStarvationMax = std::chrono::seconds(50);
+constexpr milliseconds kFallsAsleepWithin{200};
 constexpr int kLooksMax = 20;  // between fork and exec the environment is still its parent's
 constexpr std::size_t kProcessNameMax = 15;  // what the kernel keeps of it
 
@@ -187,7 +190,9 @@ std::optional<RunEvent> RunJob::Impl::next_event(Clock::time_point deadline) {
   return std::nullopt;
 }
 
-// The shim makes such a process wait for this look (harness/tap/shim.c), which it ends.
+// The shim makes such a process wait for this look (harness/tap/shim.c), which ends when the file
+// is removed. It wrote the file a moment before it sleeps, and only of who sleeps the stack can be
+// read.
 void RunJob::Impl::look_at_who_aborts() {
   namespace fs = std::filesystem;
   if (Clock::now() < next_look_for_aborts_)
@@ -196,8 +201,18 @@ void RunJob::Impl::look_at_who_aborts() {
   std::vector<fs::path> waiting;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(history_directory(), ignored)) {
-    if (entry.path().extension() == ".aborts")
-      waiting.push_back(entry.path());
+    const fs::path& path = entry.path();
+    if (path.extension() != ".aborts")
+      continue;
+    const fs::path thread = path.stem();  // PID.TID
+    const auto written = fs::last_write_time(path, ignored);
+    if (ignored)
+      continue;
+    if (!os::sleeps_in_restartable_wait(std::atoi(thread.c_str()),
+                                        std::atoi(thread.extension().c_str() + 1)) &&
+        fs::file_time_type::clock::now() - written < kFallsAsleepWithin)
+      return;
+    waiting.push_back(path);
   }
   if (!waiting.empty())
     sample();

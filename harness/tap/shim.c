@@ -17,12 +17,13 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <link.h>
-#include <linux/futex.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -156,24 +157,24 @@ EXPORTED ssize_t write(int file, const void* data, size_t size) {
   return wrote;
 }
 
-/* <pid>.aborts is there while a process waits to be looked at; lockstep removes it. A rank that
- * aborts in a collective takes the others with it: a moment later nobody is where they parted. It
- * waits in a futex, where its stack may be read. */
+/* <pid>.<tid>.aborts is there while a process waits to be looked at; lockstep removes it. A rank
+ * that aborts in a collective takes the others with it: a moment later nobody is where they parted.
+ * Only of who sleeps the stack can be read: it waits in one poll, not in slices. */
 static void let_lockstep_look(void) {
-  enum { SLICES = 200 };
+  enum { LIMIT_MS = 2000, SLICE_MS = 10 };
   static int asked;
-  static const uint32_t never = 0;
-  const struct timespec slice = {0, 10 * 1000 * 1000};
   char path[PATH_MAX + 32];
   if (history_directory[0] == 0 || __atomic_exchange_n(&asked, 1, __ATOMIC_RELAXED))
     return;
-  snprintf(path, sizeof path, "%s/%d.aborts", history_directory, (int)getpid());
-  const int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-  if (file < 0)
+  snprintf(path, sizeof path, "%s/%d.%ld.aborts", history_directory, (int)getpid(),
+           syscall(SYS_gettid));
+  if (close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600)) != 0)
     return;
-  close(file);
-  for (int i = 0; i < SLICES && access(path, F_OK) == 0; ++i)
-    syscall(SYS_futex, &never, FUTEX_WAIT_PRIVATE, 0, &slice, NULL, 0);
+  struct pollfd removed = {.fd = inotify_init1(IN_CLOEXEC), .events = POLLIN};
+  const int told = inotify_add_watch(removed.fd, path, IN_ATTRIB | IN_DELETE_SELF) >= 0;
+  for (int left = LIMIT_MS; left > 0 && access(path, F_OK) == 0; left -= told ? LIMIT_MS : SLICE_MS)
+    poll(&removed, 1, told ? LIMIT_MS : SLICE_MS);
+  close(removed.fd);
   unlink(path);
 }
 

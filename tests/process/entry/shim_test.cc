@@ -171,7 +171,7 @@ TEST_F(Shim, WhoAbortsIsLookedAtFirst) {
           const pid_t child = fork();
           if (child == 0)
             abort();
-          const std::string path = std::getenv("LOCKSTEP_HISTORY") + ("/" + std::to_string(child)) + ".aborts";
+          const std::string path = std::getenv("LOCKSTEP_HISTORY") + ("/" + std::to_string(child)) + "." + std::to_string(child) + ".aborts";
           while (looks && unlink(path.c_str()) != 0)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
           int status = 0;
