@@ -90,15 +90,14 @@ Words tap_arguments(const fs::path& sources, const Torch& torch) {
           "-Wl,--unresolved-symbols=ignore-in-shared-libs"};
 }
 
+// g++ takes every file but the first for C++ again.
 Words shim_arguments(const fs::path& sources) {
-  return {"-x",
-          "c",
-          "-O2",
-          "-fPIC",
-          "-shared",
-          "-fvisibility=hidden",
-          (sources / "harness/tap/shim.c").string(),
-          "-ldl"};
+  Words arguments{
+      "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-D_GNU_SOURCE", "-I" + sources.string()};
+  for (const char* const part : {"shim.c", "shim_end.c", "shim_devices.c"})
+    arguments.insert(arguments.end(), {"-x", "c", (sources / "harness/tap" / part).string()});
+  arguments.insert(arguments.end(), {"-x", "none", "-ldl"});
+  return arguments;
 }
 
 Result<fs::path> cache_folder() {
@@ -117,12 +116,22 @@ Result<fs::path> cache_folder() {
   return folder;
 }
 
-/// Whatever makes another tap of the same sources.
-std::string identity_of(const Torch& torch, const Words& arguments) {
-  std::error_code failed;
-  const auto size = fs::file_size(torch.library(), failed);
-  const auto written = fs::last_write_time(torch.library(), failed).time_since_epoch().count();
-  return fmt::format("{}|{}|{}|{}", torch.version, size, written, fmt::join(arguments, " "));
+/// The beginning of the names of all taps of these sources, see tap_folder().
+Result<std::string> all_taps(const fs::path& sources) {
+  const Result<std::string> text = all_sources(sources);
+  if (!text)
+    return text.error();
+  const Result<fs::path> cache = cache_folder();
+  if (!cache)
+    return cache.error();
+  const std::string identity =
+      fmt::format("{}{}", fmt::join(tap_arguments(sources, Torch{}), " "), *text);
+  return fmt::format("{}/{:016x}", cache->string(),
+                     history::hash_bytes(identity.data(), identity.size()));
+}
+
+Built built_in(const std::string& taps, const fs::path& folder) {
+  return {taps, (folder / kTap).string(), (folder / kShim).string(), false};
 }
 
 Result<void> compile(const std::string& compiler, Words command, const fs::path& result) {
@@ -176,18 +185,11 @@ Result<void> compile_into(const fs::path& folder, const std::string& compiler, c
 
 Result<Built> build_tap(const Torch& torch, const Say& say) {
   const fs::path sources = sources_folder();
-  const Result<std::string> text = all_sources(sources);
-  if (!text)
-    return text.error();
-  const Result<fs::path> cache = cache_folder();
-  if (!cache)
-    return cache.error();
-  const Words tap = tap_arguments(sources, torch);
-  const std::string identity = identity_of(torch, tap) + *text;
-  const fs::path folder =
-      *cache / fmt::format("torch-{}-{:016x}", torch.version,
-                           history::hash_bytes(identity.data(), identity.size()));
-  Built built{(folder / kTap).string(), (folder / kShim).string(), false};
+  const Result<std::string> taps = all_taps(sources);
+  if (!taps)
+    return taps.error();
+  const fs::path folder = tap_folder(*taps, torch.library());
+  Built built = built_in(*taps, folder);
   std::error_code failed;
   if (fs::exists(folder, failed))
     return built;
@@ -204,10 +206,23 @@ Result<Built> build_tap(const Torch& torch, const Say& say) {
     return program.error();
   if (say)
     say(fmt::format("building the tap for torch {} (once; half a minute)", torch.version));
-  if (auto done = compile_into(folder, *program, shim_arguments(sources), tap); !done)
+  if (auto done =
+          compile_into(folder, *program, shim_arguments(sources), tap_arguments(sources, torch));
+      !done)
     return done.error();
   built.fresh = true;
   return built;
+}
+
+std::optional<Built> built_before() {
+  const Result<std::string> taps = all_taps(sources_folder());
+  std::error_code failed;
+  for (fs::directory_iterator at(taps ? fs::path(*taps).parent_path() : "", failed), end;
+       !failed && at != end; at.increment(failed)) {
+    if (at->path().string().starts_with(*taps + "-") && fs::exists(at->path() / kTap, failed))
+      return built_in(*taps, at->path());
+  }
+  return std::nullopt;
 }
 
 }  // namespace lockstep::entry

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,20 +18,22 @@ namespace lockstep::entry {
 using Say = std::function<void(const std::string&)>;
 
 struct Entry {
-  /// To be added to the environment of the job: LD_PRELOAD (ours after the user's), LOCKSTEP_TAP,
-  /// LOCKSTEP_TORCH, LOCKSTEP_HISTORY. Empty if nothing will be seen.
+  /// To be added to the environment of the job: LD_PRELOAD (ours after the user's), LOCKSTEP_TAPS,
+  /// LOCKSTEP_HISTORY. Empty if nothing will be seen.
   std::map<std::string, std::string> environment{};
-  /// Why nothing inside its processes will be seen, and what to do; empty: it will be.
+  /// Why nothing inside its processes will be seen, or only where there happens to be a tap, and
+  /// what to do; empty: it will be.
   std::string unseen{};
 };
 
-/// `history`: the directory for .lsh files; it exists. A process that loads another LibTorch than
-/// was foreseen, or in which the tap cannot be loaded, leaves `<pid>.unseen` there: one line, why.
+/// `history`: the directory for .lsh files; it exists. A process that loads a LibTorch for which
+/// there is no tap, or in which it cannot be loaded, leaves `<pid>.unseen` there: one line, why.
 Entry prepare(const std::vector<std::string>& command, const std::string& history,
               const Say& say = {});
 
 /// Where tap and shim for one LibTorch lie.
 struct Built {
+  std::string taps{};  ///< What all of them begin with, see tap_folder().
   std::string tap{};
   std::string shim{};
   bool fresh{};  ///< Just compiled; else found in the cache.
@@ -39,5 +42,8 @@ struct Built {
 /// Compiles what is not there yet. Errors: kEnvironment (no compiler, no headers, nowhere to
 /// write).
 Result<Built> build_tap(const Torch& torch, const Say& say = {});
+
+/// Any that is there already.
+std::optional<Built> built_before();
 
 }  // namespace lockstep::entry

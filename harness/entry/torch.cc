@@ -1,6 +1,7 @@
 #include "harness/entry/torch.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -17,6 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kByHand =
+    "for a Python that has one: lockstep tap build --python PYTHON, once";
 constexpr int kMinorMin = 11, kMinorMax = 15;  // Of 2.x.
 
 // Importing torch takes seconds and needs its CUDA libraries, so it is only located.
@@ -62,7 +65,7 @@ Result<Torch> torch_of_python(const std::string& python) {
   std::string root = at == std::string::npos ? "" : probe.output.substr(at + kAnswer.size());
   root.resize(root.find_last_not_of("\r\n") + 1);
   if (probe.status != 0 || root.empty())
-    return Error{Error::Kind::kEnvironment, fmt::format("{} has no torch", python), ""};
+    return Error{Error::Kind::kEnvironment, fmt::format("{} has no torch", python), kByHand};
   return torch_at(root);
 }
 
@@ -87,22 +90,47 @@ Result<Torch> torch_of_program(const std::string& program) {
 }
 
 Result<Torch> torch_of_command(const std::vector<std::string>& command) {
+  const std::optional<Program> first = program_of(command.front());
+  const bool is_script =
+      first && !first->python.empty() && first->python != find_in_path(command.front());
+  if (first && !first->empty() && !is_script)
+    return torch_of(*first);
+  std::vector<std::string> pythons;  // What a script or another word names is a guess.
   for (const std::string& word : command) {
     const std::optional<Program> program = program_of(word);
-    // The first word is what will run; what stands in the way of a later one may never matter.
-    if (program && !program->empty() && (program->obstacle.empty() || &word == command.data()))
+    if (program && !program->libtorch.empty() && program->obstacle.empty())
       return torch_of(*program);
+    if (program && !program->python.empty())
+      pythons.push_back(program->python);
   }
-  const char* const environment = std::getenv("VIRTUAL_ENV");
-  std::string python = environment == nullptr ? "" : fmt::format("{}/bin/python", environment);
-  if (python.empty() || ::access(python.c_str(), X_OK) != 0)
-    python = find_in_path("python3").value_or(find_in_path("python").value_or(""));
-  if (python.empty())
-    return Error{Error::Kind::kEnvironment,
-                 "the command names no Python and no program linked to LibTorch, and there is no "
-                 "python3 in PATH",
-                 ""};
-  return torch_of_python(python);
+  if (const char* const environment = std::getenv("VIRTUAL_ENV"))
+    pythons.push_back(fmt::format("{}/bin/python", environment));
+  pythons.emplace_back(".venv/bin/python");
+  for (const char* const name : {"python3", "python"})
+    pythons.push_back(find_in_path(name).value_or(""));
+  std::optional<Error> why;
+  for (const std::string& python : pythons) {
+    if (::access(python.c_str(), X_OK) != 0)
+      continue;
+    Result<Torch> torch = torch_of_python(python);
+    if (torch)
+      return torch;
+    if (!why)
+      why = torch.error();
+  }
+  return why.value_or(
+      Error{Error::Kind::kEnvironment,
+            "the command names no Python and no program linked to LibTorch, and there is no "
+            "python3 in PATH",
+            kByHand});
+}
+
+std::string tap_folder(const std::string& taps, const std::string& libtorch) {
+  struct stat is {};
+  if (::stat(libtorch.c_str(), &is) != 0)
+    return {};
+  return fmt::format("{}-{:x}-{:x}", taps, is.st_size,
+                     is.st_mtim.tv_sec * 1'000'000'000L + is.st_mtim.tv_nsec);
 }
 
 }  // namespace lockstep::entry

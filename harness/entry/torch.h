@@ -15,12 +15,16 @@ struct Torch {
   [[nodiscard]] std::string library() const { return root + "/lib/libtorch_cpu.so"; }
 };
 
-/// Of the first Python, Python script or program linked to LibTorch among the words of the command;
-/// for a launcher that names none, of the Python of VIRTUAL_ENV or PATH. Errors: kEnvironment, none
-/// is there, or a program that cannot be entered (static, setuid, with a sanitizer).
+/// Of the program that the command runs; where that is a launcher, of the first other word, or else
+/// of VIRTUAL_ENV, of .venv here, or of PATH, that leads to one. Errors: kEnvironment, none is
+/// there, or a program that cannot be entered (static, setuid, with a sanitizer).
 Result<Torch> torch_of_command(const std::vector<std::string>& command);
 
 /// Of this Python, script or program and no other. Errors: kEnvironment, it has none.
 Result<Torch> torch_of_program(const std::string& program);
+
+/// Where the tap for this libtorch_cpu.so lies among `taps`, as the shim looks for it
+/// (harness/tap/shim.c): it finds out only then which LibTorch a process loads.
+std::string tap_folder(const std::string& taps, const std::string& libtorch);
 
 }  // namespace lockstep::entry

@@ -94,7 +94,7 @@ std::string why_unseen(const fs::path& path) {
                      text ? text->substr(0, text->find('\n')) : text.error().what);
 }
 
-/// `<pid>.late`, as shim.c writes it. Frames of Python: position, line, function, file.
+/// `<pid>.late`, as shim_devices.c writes it. Frames of Python: position, line, function, file.
 LateDevices late_devices(const fs::path& path) {
   LateDevices late;
   std::ifstream file(path);

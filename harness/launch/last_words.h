@@ -29,8 +29,8 @@ struct ErrorTail {
   std::uint64_t at_ns{};  ///< When the last of it came.
 };
 
-/// What the shim (harness/tap/shim.c) kept of a stderr that a launcher of the user's holds. None if
-/// the process never loaded LibTorch, or said nothing since.
+/// What the shim (harness/tap/shim_end.c) kept of a stderr that a launcher of the user's holds.
+/// None if the process never loaded LibTorch, or said nothing since.
 std::optional<ErrorTail> kept_error_tail(const std::string& history_directory, std::int32_t pid);
 
 /// A library ended the process, with a status that is not 0: its status says nothing of the

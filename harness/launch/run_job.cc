@@ -190,9 +190,9 @@ std::optional<RunEvent> RunJob::Impl::next_event(Clock::time_point deadline) {
   return std::nullopt;
 }
 
-// The shim makes such a process wait for this look (harness/tap/shim.c), which ends when the file
-// is removed. It wrote the file a moment before it sleeps, and only of who sleeps the stack can be
-// read.
+// The shim makes such a process wait for this look (harness/tap/shim_end.c), which ends when the
+// file is removed. It wrote the file a moment before it sleeps, and only of who sleeps the stack
+// can be read.
 void RunJob::Impl::look_at_who_aborts() {
   namespace fs = std::filesystem;
   if (Clock::now() < next_look_for_aborts_)

@@ -3,9 +3,13 @@
 #include "harness/entry/entry.h"
 
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <optional>
 #include <sstream>
 
 #include "checkers/sites.h"
@@ -16,6 +20,7 @@
 namespace lockstep::test {
 namespace {
 
+namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -152,6 +157,80 @@ TEST(Entry, TheProgramFindsNothingAroundItChanged) {
   EXPECT_THAT(with.statuses, ElementsAre(5, 5));
   EXPECT_EQ(with.statuses, without.statuses);
   EXPECT_EQ(with.processes.size(), 2U);
+}
+
+/// Of the environment; as it was when the test is over.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) {
+    if (const char* const before = std::getenv(name))
+      before_ = before;
+    value == nullptr ? ::unsetenv(name) : ::setenv(name, value, 1);
+  }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+  ~Variable() { before_ ? ::setenv(name_, before_->c_str(), 1) : ::unsetenv(name_); }
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_{};
+};
+
+/// Where a launcher finds no Python but those that a test writes.
+class Launcher : public testing::Test {
+ protected:
+  Launcher() {
+    std::string pattern = (fs::temp_directory_path() / "lockstep-launcher-XXXXXX").string();
+    folder_ = ::mkdtemp(pattern.data());
+    fs::current_path(folder_);
+  }
+  ~Launcher() override {
+    fs::current_path(before_);
+    fs::remove_all(folder_);
+  }
+  void script(const fs::path& path, const std::string& text) const {
+    fs::create_directories((folder_ / path).parent_path());
+    std::ofstream(folder_ / path) << "#!/bin/sh\n" << text << "\n";
+    fs::permissions(folder_ / path, fs::perms::owner_all);
+  }
+
+  fs::path folder_{};
+
+ private:
+  const fs::path before_{fs::current_path()};
+};
+
+const std::vector<std::string> kLaunch{"/bin/sh", "-c", "exec $PYTHON train.py", "python3"};
+
+TEST_F(Launcher, IsTakenForTheFirstPythonThatHasATorch) {
+  const Result<entry::Torch> torch = entry::torch_of_program(LOCKSTEP_PYTHON);
+  ASSERT_TRUE(torch) << torch.error().what;
+  const Variable path("PATH", (folder_ / "bin").c_str()), environment("VIRTUAL_ENV", nullptr);
+  script("bin/python3", "exit 1");
+  EXPECT_THAT(entry::torch_of_command(kLaunch).error().what, HasSubstr("bin/python3 has no torch"));
+  script(".venv/bin/python", "exec " LOCKSTEP_PYTHON " \"$@\"");
+  const Result<entry::Torch> found = entry::torch_of_command(kLaunch);
+  ASSERT_TRUE(found) << found.error().what;
+  EXPECT_EQ(found->root, torch->root);
+  EXPECT_THAT(entry::torch_of_command({"python3", "train.py"}).error().what,
+              HasSubstr("bin/python3 has no torch"))
+      << "of a Python that is named nothing is guessed";
+}
+
+TEST_F(Launcher, ThatNamesNoTorchIsEnteredWhereThereIsATap) {
+  const Result<entry::Torch> torch = entry::torch_of_program(LOCKSTEP_PYTHON);
+  ASSERT_TRUE(torch) << torch.error().what;
+  const Result<entry::Built> built = entry::build_tap(*torch);
+  ASSERT_TRUE(built) << built.error().what;
+  const Variable path("PATH", "/nowhere"), environment("VIRTUAL_ENV", nullptr);
+  entry::Entry entry = entry::prepare(kLaunch, folder_.string());
+  EXPECT_EQ(entry.environment["LOCKSTEP_TAPS"], built->taps);
+  EXPECT_THAT(entry.unseen, HasSubstr("only what loads a torch that a tap was built for is seen"));
+  EXPECT_EQ(entry::tap_folder(built->taps, torch->library()), fs::path(built->tap).parent_path());
+  const Variable cache("XDG_CACHE_HOME", folder_.c_str());
+  entry = entry::prepare(kLaunch, folder_.string());
+  EXPECT_TRUE(entry.environment.empty());
+  EXPECT_THAT(entry.unseen, HasSubstr("lockstep tap build --python PYTHON"));
 }
 
 TEST(Entry, OfOursTheTapExportsWhatTheShimCalls) {

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "harness/entry/tool.h"
+#include "harness/entry/torch.h"
 #include "harness/launch/last_words.h"
 
 namespace lockstep::entry {
@@ -25,8 +26,12 @@ class Shim : public testing::Test {
     folder_ = ::mkdtemp(pattern.data());
     fs::create_directories(folder_ / "torch/lib");
     fs::create_directory(folder_ / "history");
-    build("shim.so",
-          {"-x", "c", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", LOCKSTEP_SHIM_SOURCE});
+    const std::string sources = LOCKSTEP_SOURCES;
+    std::vector<std::string> options{"-O2",           "-shared",     "-fPIC", "-fvisibility=hidden",
+                                     "-D_GNU_SOURCE", "-I" + sources};
+    for (const char* const part : {"shim.c", "shim_end.c", "shim_devices.c"})
+      options.insert(options.end(), {"-x", "c", sources + "/harness/tap/" + part});
+    build("shim.so", options);
   }
   ~Shim() override { fs::remove_all(folder_); }
 
@@ -45,7 +50,7 @@ class Shim : public testing::Test {
   ToolResult run(std::vector<std::string> command, std::vector<std::string> environment = {}) {
     environment.insert(environment.begin(), {"env", "LD_PRELOAD=" + (folder_ / "shim.so").string(),
                                              "LOCKSTEP_HISTORY=" + (folder_ / "history").string(),
-                                             "LOCKSTEP_TAP=" + (folder_ / "tap.so").string()});
+                                             "LOCKSTEP_TAPS=" + (folder_ / "taps").string()});
     environment.insert(environment.end(), command.begin(), command.end());
     return run_tool(environment);
   }
@@ -56,7 +61,8 @@ class Shim : public testing::Test {
       #include <cstdio>
       __attribute__((constructor)) static void begin() { std::puts("torch"); std::fflush(stdout); }
     )")});
-    build("tap.so", {"-shared", "-fPIC", source("tap.cc", R"(
+    fs::create_directory(tap().parent_path());
+    build(fs::relative(tap(), folder_), {"-shared", "-fPIC", source("tap.cc", R"(
       #include <cstdio>
       __attribute__((constructor)) static void begin() { std::puts("tap"); std::fflush(stdout); }
     )")});
@@ -70,6 +76,11 @@ class Shim : public testing::Test {
         std::puts(dlerror());
       }
     )")});
+  }
+  [[nodiscard]] fs::path tap() const {
+    return fs::path(tap_folder((folder_ / "taps").string(),
+                               (folder_ / "torch/lib/libtorch_cpu.so").string())) /
+           "liblockstep_tap.so";
   }
   std::vector<std::string> reasons() {
     std::vector<std::string> texts;
@@ -112,8 +123,7 @@ TEST_F(Shim, ALibraryIsStillFoundByTheRunpathOfItsCaller) {
 TEST_F(Shim, TheTapIsLoadedOnceAfterLibTorch) {
   build_torch();
   const std::string library = (folder_ / "torch/lib/libtorch_cpu.so").string();
-  const ToolResult result =
-      run({(folder_ / "program").string(), library}, {"LOCKSTEP_TORCH=" + library});
+  const ToolResult result = run({(folder_ / "program").string(), library});
   EXPECT_THAT(result.output, HasSubstr("torch\ntap\nloaded\nloaded\nloaded\nno-such-library.so:"));
   EXPECT_THAT(reasons(), ElementsAre());
 }
@@ -139,9 +149,9 @@ TEST_F(Shim, WhatIsSaidLastIsKeptWhereTheStderrIsNotOurs) {
     )")});
   const std::string library = (folder_ / "torch/lib/libtorch_cpu.so").string();
   const std::vector<std::string> command{(folder_ / "program").string(), library};
-  run(command, {"LOCKSTEP_TORCH=" + library});
+  run(command);
   EXPECT_THAT(reasons(), ElementsAre());
-  run(command, {"LOCKSTEP_TORCH=" + library, "LOCKSTEP_LAST_WORDS=1"});
+  run(command, {"LOCKSTEP_LAST_WORDS=1"});
   std::vector<std::string> said;
   for (const auto& entry : fs::directory_iterator(folder_ / "history"))
     said.push_back(
@@ -182,8 +192,7 @@ TEST_F(Shim, WhoAbortsIsLookedAtFirst) {
       }
     )")});
   const std::string library = (folder_ / "torch/lib/libtorch_cpu.so").string();
-  const ToolResult result =
-      run({(folder_ / "program").string(), library}, {"LOCKSTEP_TORCH=" + library});
+  const ToolResult result = run({(folder_ / "program").string(), library});
   EXPECT_THAT(result.output, HasSubstr("signal 6 soon\nsignal 6 late\n"));
   EXPECT_THAT(reasons(), ElementsAre());
 }
@@ -224,8 +233,7 @@ TEST_F(Shim, AStatusThatALibraryGaveIsToldApart) {
     )")});
   const std::string library = (folder_ / "torch/lib/libtorch_cpu.so").string();
   const ToolResult result =
-      run({(folder_ / "program").string(), library, (folder_ / "libpool.so").string()},
-          {"LOCKSTEP_TORCH=" + library});
+      run({(folder_ / "program").string(), library, (folder_ / "libpool.so").string()});
   for (const char* const said :
        {"\n0 of pool: 0\n", "\n0 of program: 0\n", "\n7 of pool: 7 told\n", "\n7 of program: 7\n"})
     EXPECT_THAT(result.output, HasSubstr(said));
@@ -280,22 +288,23 @@ TEST_F(Shim, WhoSendsASignalThatEndsIsTold) {
 TEST_F(Shim, IntoAnotherLibTorchTheTapDoesNotGo) {
   build_torch();
   const std::string library = (folder_ / "torch/lib/libtorch_cpu.so").string();
-  const ToolResult result = run({(folder_ / "program").string(), library},
-                                {"LOCKSTEP_TORCH=" + (folder_ / "tap.so").string()});
+  fs::last_write_time(library, fs::last_write_time(library) + std::chrono::nanoseconds(1));
+  const ToolResult result = run({(folder_ / "program").string(), library});
   EXPECT_THAT(result.output, HasSubstr("torch\nloaded\nloaded\nloaded\n"));
-  EXPECT_THAT(reasons(),
-              ElementsAre(library + ": no tap was built for this LibTorch (lockstep tap build)\n"));
+  EXPECT_THAT(
+      reasons(),
+      ElementsAre(library +
+                  ": no tap was built for this LibTorch (lockstep tap build --python PYTHON)\n"));
 }
 
 TEST_F(Shim, ATapThatCannotBeLoadedSaysWhy) {
   build_torch();
-  fs::remove(folder_ / "tap.so");
+  std::ofstream(tap()) << "none";
   const std::string library = (folder_ / "torch/lib/libtorch_cpu.so").string();
-  const ToolResult result =
-      run({(folder_ / "program").string(), library}, {"LOCKSTEP_TORCH=" + library});
+  const ToolResult result = run({(folder_ / "program").string(), library});
   EXPECT_THAT(result.output, HasSubstr("torch\nloaded\nloaded\nloaded\nno-such-library.so:"));
   ASSERT_EQ(reasons().size(), 1U);
-  EXPECT_THAT(reasons()[0], HasSubstr("tap.so: cannot open shared object file"));
+  EXPECT_THAT(reasons()[0], HasSubstr("liblockstep_tap.so: file too short"));
 }
 
 TEST_F(Shim, AProgramLinkedToLibTorchIsEnteredBeforeItsMain) {
@@ -307,8 +316,7 @@ TEST_F(Shim, AProgramLinkedToLibTorchIsEnteredBeforeItsMain) {
                    "-Wl,--no-as-needed", "-Wl,-rpath," + (folder_ / "torch/lib").string(),
                    (folder_ / "torch/lib/libtorch_cpu.so").string()});
   const std::string library = (folder_ / "torch/lib/libtorch_cpu.so").string();
-  const ToolResult result =
-      run({(folder_ / "linked").string(), "main"}, {"LOCKSTEP_TORCH=" + library});
+  const ToolResult result = run({(folder_ / "linked").string(), "main"});
   EXPECT_EQ(result.output, "torch\ntap\nmain\n");
   EXPECT_EQ(result.status, 7);
 }

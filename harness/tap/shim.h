@@ -1,0 +1,25 @@
+/* What the parts of the shim share. */
+#pragma once
+
+#include <limits.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#define EXPORTED __attribute__((visibility("default")))
+
+/* Of the tap; null while it is not in. */
+struct TapCalls {
+  void (*group_created)(void* group);
+  size_t (*python_stack)(char* to, size_t size);
+  size_t (*exception)(char* to, size_t size);
+};
+
+extern struct TapCalls tap_calls;
+extern char history_directory[PATH_MAX]; /* Empty until the tap is in. */
+extern pid_t entered;                    /* Where the tap is in. */
+extern int keeps_words;                  /* Of stderr. */
+typedef int (*Main)(int, char**, char**);
+extern Main real_main;
+
+/* <directory>/<pid>.<what>, which the report shows; removed if there is no text. */
+void tell(const char* directory, const char* what, const char* text);
