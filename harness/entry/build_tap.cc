@@ -219,8 +219,10 @@ std::optional<Built> built_before() {
   std::error_code failed;
   for (fs::directory_iterator at(taps ? fs::path(*taps).parent_path() : "", failed), end;
        !failed && at != end; at.increment(failed)) {
-    if (at->path().string().starts_with(*taps + "-") && fs::exists(at->path() / kTap, failed))
-      return built_in(*taps, at->path());
+    const fs::path& folder = at->path();  // With an extension: of one that is being built.
+    if (folder.string().starts_with(*taps + "-") && !folder.has_extension() &&
+        fs::exists(folder / kTap, failed))
+      return built_in(*taps, folder);
   }
   return std::nullopt;
 }
