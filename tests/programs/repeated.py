@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import threading
@@ -60,6 +61,7 @@ def resume(pieces: list, state: pathlib.Path, options: argparse.Namespace, work,
         for piece in pieces:
             done.pop(piece.name, None)
     begun, one_at_a_time = time.monotonic(), threading.Lock()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # After those that run; none is left behind, nor a load.
 
     def run_one(piece) -> None:
         if time.monotonic() - begun > options.minutes * 60:
