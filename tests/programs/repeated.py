@@ -61,12 +61,22 @@ def resume(pieces: list, state: pathlib.Path, options: argparse.Namespace, work,
         for piece in pieces:
             done.pop(piece.name, None)
     begun, one_at_a_time = time.monotonic(), threading.Lock()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # After those that run; none is left behind, nor a load.
+    asked_to_end = threading.Event()
+
+    def end(number: int, _frame) -> None:
+        """After what runs, so that nothing is left behind; it was asked too, perhaps, and tells nothing then."""
+        asked_to_end.set()
+        sys.exit(128 + number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
 
     def run_one(piece) -> None:
         if time.monotonic() - begun > options.minutes * 60:
             return
         result = work(piece)
+        if asked_to_end.is_set():
+            return
         with one_at_a_time:
             done[piece.name] = result
             state.write_text(json.dumps(done))
