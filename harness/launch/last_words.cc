@@ -69,6 +69,20 @@ std::optional<Frame> frame_of(std::string_view line) {
   return frame;
 }
 
+/// "RuntimeError: something"; of a message that begins with an empty line its first one with text.
+std::string message_from(const std::vector<std::string_view>& lines, std::size_t exception) {
+  constexpr std::string_view kBlank = " \t\r";
+  const std::string_view line = lines[exception];
+  const std::size_t last = line.find_last_not_of(kBlank);
+  std::string text(line.substr(0, last + 1));
+  for (std::size_t i = exception + 1; text.ends_with(':') && i < lines.size(); ++i) {
+    const std::size_t begin = lines[i].find_first_not_of(kBlank);
+    if (begin != std::string_view::npos)
+      return fmt::format("{} {}", text, lines[i].substr(begin));
+  }
+  return text;
+}
+
 /// The traceback that begins in this line, and the line of its exception.
 std::pair<LastWords, std::size_t> python_words(const std::vector<std::string_view>& lines,
                                                std::size_t traceback) {
@@ -79,7 +93,7 @@ std::pair<LastWords, std::size_t> python_words(const std::vector<std::string_vie
       frames.insert(frames.begin(), std::move(*frame));
       frames.resize(std::min(frames.size(), kFramesMax));
     } else if (!lines[i].empty() && lines[i].front() != ' ') {
-      words.text = lines[i].substr(0, kTextMax);
+      words.text = message_from(lines, i).substr(0, kTextMax);
       return {words, i};
     }
   }

@@ -40,6 +40,14 @@ TEST(LastWords, OfOneThatRaisedNothingTheLastLine) {
   EXPECT_EQ(last_line(std::string(500, 'x')).size(), 200U);
 }
 
+TEST(LastWords, OfAMessageThatBeginsEmptyItsFirstLineWithText) {
+  const std::string raised = "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n";
+  EXPECT_EQ(last_words(raised + "RuntimeError: \n \n        Failed to run stage backward:\n")->text,
+            "RuntimeError: Failed to run stage backward:");
+  EXPECT_EQ(last_words(raised + "RuntimeError: \n")->text, "RuntimeError:");
+  EXPECT_EQ(last_words(raised + "ValueError\nnext\n")->text, "ValueError");
+}
+
 TEST(LastWords, OfSeveralTheLast) {
   const auto words = last_words(
       "Traceback (most recent call last):\n"
