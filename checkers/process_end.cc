@@ -171,10 +171,12 @@ void add_who_ended_it(const Run& run, const Failure& first, Finding& finding) {
   }
 }
 
-/// What followed, what hid it, what it had waited for, and where the first one was.
+/// What it had waited for, what followed, what hid it, and where the first one was.
 void add_evidence(const Run& run, const std::vector<Failure>& failures, const RankSet& alike,
                   const RankSet& unheard, Finding& finding) {
   const Failure& first = failures.front();
+  finding.evidence = first.waited;
+  finding.evidence.resize(std::min(finding.evidence.size(), kEvidenceMax));
   for (const Failure& failure : failures) {
     if (!alike.contains(failure.rank)) {
       ++finding.consequences;
@@ -202,10 +204,6 @@ void add_evidence(const Run& run, const std::vector<Failure>& failures, const Ra
     finding.help = kHelpWithDescriptors;
   } else if (first.exception == kEndedInTeardown) {
     finding.help = kHelpWithTeardown;
-  }
-  for (const std::string& line : first.waited) {
-    if (finding.evidence.size() < kEvidenceMax)
-      finding.evidence.push_back(line);
   }
   const bool was_ended = !first.ended_by.empty() && (first.after_a_peer || alike.size() > 1);
   if (was_ended)

@@ -1,4 +1,5 @@
 // Goal: who gives up after it has waited for ranks that have not come is innocent, however it ends.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -58,6 +59,25 @@ TEST(GivingUp, WhoEndedItselfWaitingForAnotherIsInnocent) {
     EXPECT_THAT(ended_by(own).evidence, ::testing::Contains("rank 0 failed in all_reduce #3"));
   }
   EXPECT_EQ(ended_by(SIGKILL).culprits, RankSet{Rank{0}});
+}
+
+/// However many raise after it.
+TEST(GivingUp, WhatWasWaitedForIsToldFirst) {
+  const Row row = times(3, {all_reduce("dp", 8)});
+  std::vector<Row> rows(15, row + Row{all_reduce("dp", 8).async().pending()});
+  rows.push_back(row);
+  lockstep::Run run = make_run(rows);
+  const std::uint64_t at_ns = process_of(run, Rank{0}).collectives.back().issued_ns + 2'000 * kMs;
+  for (int rank = 0; rank < 15; ++rank)
+    raises(run, Rank{rank},
+           fmt::format("{}Error: no result", rank % 2 == 0 ? "Timeout" : "Runtime"), at_ns);
+  ends_with_signal(run, Rank{15}, SIGTERM, at_ns + 2 * kMs);
+  run.ends.back().our_signal = SIGTERM;
+  const Finding finding = check(run).findings.front();
+  EXPECT_TRUE(finding.culprits.empty()) << finding.headline;
+  ASSERT_GE(finding.evidence.size(), 2U);
+  EXPECT_EQ(finding.evidence[0], "it had waited in all_reduce dp#3 for others");
+  EXPECT_THAT(finding.evidence[1], ::testing::HasSubstr("rank 15 never came to it"));
 }
 
 TEST(GivingUp, WhatCompletesAfterItWasGivenUpWasWaitedForAllTheSame) {
