@@ -8,7 +8,9 @@
 #include "checkers/agreement.h"
 #include "checkers/attribution.h"
 #include "checkers/failures.h"
+#include "checkers/knots.h"
 #include "checkers/owing.h"
+#include "checkers/parting.h"
 #include "checkers/ranks_by_text.h"
 #include "checkers/sites.h"
 #include "checkers/stall.h"
@@ -23,57 +25,14 @@ constexpr std::size_t kPlacesMax = 3;  // Of a headline.
 /// tells who is at fault.
 constexpr std::uint64_t kOthersMayTakeNs = 5'000'000'000;
 
-/// One operation that cannot finish: everybody who waits in it, and everybody who owes it.
-struct Knot {
-  const GroupView* group{};
-  const Collective* call{};  ///< As the first waiter issued it.
-  RankSet waiting{}, absent{}, incompatible{}, broken{};
-  std::uint64_t since_ns{kNever};
-};
-
-bool same_operation(const Knot& knot, const StuckWait& wait) {
-  if (knot.group != wait.group || history::is_point_to_point(knot.call->op) ||
-      history::is_point_to_point(wait.call->op))
-    return knot.call == wait.call;
-  return knot.call->seq == wait.call->seq;
-}
-
-std::vector<Knot> knots_of(const std::vector<StuckWait>& waits) {
-  std::vector<Knot> knots;
-  for (const StuckWait& wait : waits) {
-    if (wait.group == nullptr)
-      continue;
-    auto knot = std::find_if(knots.begin(), knots.end(),
-                             [&](const Knot& k) { return same_operation(k, wait); });
-    if (knot == knots.end()) {
-      knots.push_back({wait.group, wait.call, {}, {}, {}, {}, kNever});
-      knot = std::prev(knots.end());
-    }
-    knot->waiting.insert(wait.rank);
-    knot->since_ns = std::min(knot->since_ns, wait.call->issued_ns);
-    for (const Rank rank : wait.absent)
-      knot->absent.insert(rank);
-    for (const Rank rank : wait.incompatible)
-      knot->incompatible.insert(rank);
-    for (const Rank rank : wait.broken)
-      knot->broken.insert(rank);
-  }
-  std::stable_sort(knots.begin(), knots.end(), [](const Knot& a, const Knot& b) {
-    if (a.group == b.group && !history::is_point_to_point(a.call->op) &&
-        !history::is_point_to_point(b.call->op))
-      return a.call->seq < b.call->seq;
-    return a.since_ns < b.since_ns;
-  });
-  return knots;
-}
-
 class Explainer {
  public:
   Explainer(const Run& run, const Situation& situation, const RankSet& stuck)
       : run_(run),
         situation_(situation),
         stuck_(stuck),
-        knots_(knots_of(situation.waits_of(stuck))) {}
+        knots_(knots_of(situation.waits_of(stuck))),
+        parting_(find_parting()) {}
 
   [[nodiscard]] bool empty() const { return root() == nullptr; }
 
@@ -92,12 +51,7 @@ class Explainer {
     finding.confidence = blame.confidence;
     finding.affected = stuck_.minus(blame.culprits);
     finding.headline = headline(knot, finding.code);
-    finding.cause =
-        finding.code == "LS305"
-            ? "the call that the others wait in comes with a batch that the ranks without do not "
-              "have"
-            : "none of the ranks that wait can go on without the ones that owe, and those never "
-              "will";
+    finding.cause = cause(finding);
     add_sites(finding, knot);
     add_ends_of_threads(finding);
     add_evidence(finding);
@@ -105,6 +59,28 @@ class Explainer {
   }
 
  private:
+  /// Where all that is waited for are calls on groups with the same members.
+  [[nodiscard]] Parting find_parting() const {
+    const bool comparable = std::all_of(knots_.begin(), knots_.end(), [&](const Knot& knot) {
+      return !history::is_point_to_point(knot.call->op) &&
+             same_members(*knot.group, *knots_.front().group);
+    });
+    return comparable && !knots_.empty() ? parting(run_, situation_, *knots_.front().group)
+                                         : Parting{};
+  }
+
+  [[nodiscard]] std::string cause(const Finding& finding) const {
+    if (finding.code == "LS305")
+      return "the call that the others wait in comes with a batch that the ranks without do not "
+             "have";
+    if (finding.code == "LS302" && !finding.culprits.empty() &&
+        finding.culprits == parting_.blame.culprits)
+      return fmt::format("{}all made the same calls in the same order, then {} made another one",
+                         parting_.after.empty() ? "" : "up to " + parting_.after + " ",
+                         words(finding.culprits));
+    return "none of the ranks that wait can go on without the ones that owe, and those never will";
+  }
+
   [[nodiscard]] bool in_a_call(Rank rank) const {
     return std::any_of(knots_.begin(), knots_.end(),
                        [&](const Knot& k) { return k.waiting.contains(rank); });
@@ -123,6 +99,10 @@ class Explainer {
     for (const Knot& knot : knots_) {
       if (std::any_of(knot.absent.begin(), knot.absent.end(),
                       [&](Rank r) { return !in_a_call(r); }))
+        return &knot;
+    }
+    for (const Knot& knot : knots_) {
+      if (!knot.absent.empty() && knot.absent == parting_.blame.culprits)
         return &knot;
     }
     for (const Knot& knot : knots_) {
@@ -169,7 +149,9 @@ class Explainer {
       return {lost_a_thread, Confidence::kCertain};
     if (code_of(knot) == "LS305")
       return {knot.absent, Confidence::kCertain};
-    if (history::is_point_to_point(knot.call->op) || code_of(knot) == "LS302" ||
+    if (code_of(knot) == "LS302")
+      return parting_.blame;
+    if (history::is_point_to_point(knot.call->op) ||
         waits_in_new_group(knot.absent))  // Who of the others should be there does not show.
       return {};
     RankSet inside;  // Those who issued it and wait elsewhere are no absentees either.
@@ -313,6 +295,7 @@ class Explainer {
   const Situation& situation_;
   const RankSet& stuck_;
   std::vector<Knot> knots_;
+  Parting parting_;
 };
 
 bool acted(const Run& run, std::string_view action) {
