@@ -22,8 +22,11 @@ constexpr std::array kProgress{
         "Every rank of the circle is inside an operation whose partner is inside another one. None "
         "of them can ever "
         "finish.",
-        "two groups used in opposite order on two ranks\nsend against send, or receive against "
-        "receive\n"
+        "two groups used in opposite order on two ranks\na call on one of several groups left out "
+        "by "
+        "one rank: a batch with nothing to count, a condition on its own data\nsend against send, "
+        "or "
+        "receive against receive\n"
         "different collectives at the same place of one group",
         "the operation and the line of each rank in the evidence, in the order of the circle"},
     CatalogueEntry{
