@@ -31,9 +31,9 @@ using Compare = bool (*)(const Token&, const Token&);
 
 /// Calls that agree from a[i] and b[j] on until one side ends; -1 if they disagree before.
 std::int64_t follow(const std::vector<Token>& a, std::size_t i, const std::vector<Token>& b,
-                    std::size_t j, Compare alike = same) {
+                    std::size_t j, Compare alike = same, std::size_t most = kMatchMax) {
   std::int64_t calls = 0;
-  for (std::size_t n = 0; n < kMatchMax && i + n < a.size() && j + n < b.size(); ++n) {
+  for (std::size_t n = 0; n < most && i + n < a.size() && j + n < b.size(); ++n) {
     if (!alike(a[i + n], b[j + n]))
       return -1;
     calls += a[i + n].call != nullptr ? 1 : 0;
@@ -61,11 +61,11 @@ struct Edit {
 
 /// `shorter` continued at i is `longer` with calls[j..j+k) left out. Requests are never left out.
 Edit best_edit(const std::vector<Token>& shorter, std::size_t i, const std::vector<Token>& longer,
-               std::size_t j, Compare alike = same) {
+               std::size_t j, Compare alike = same, std::size_t most = kMatchMax) {
   Edit best{};
   for (std::size_t k = 1;
        k <= kEditMax && j + k < longer.size() && longer[j + k - 1].call != nullptr; ++k) {
-    const std::int64_t matched = follow(shorter, i, longer, j + k, alike);
+    const std::int64_t matched = follow(shorter, i, longer, j + k, alike, most);
     if (matched > best.matched)
       best = {matched, k};
   }
@@ -254,6 +254,18 @@ Explanation explain(const TokenWindow& suspect, const TokenWindow& reference) {
   return {};
 }
 
+std::optional<std::size_t> left_out(const std::vector<Token>& shorter,
+                                    const std::vector<Token>& longer) {
+  std::size_t n = 0;
+  while (n < shorter.size() && n < longer.size() && same_line(shorter[n], longer[n]))
+    ++n;
+  const std::size_t most = std::max(shorter.size(), longer.size());
+  const Edit left_out = best_edit(shorter, n, longer, n, same_line, most);
+  const Edit inserted = best_edit(longer, n, shorter, n, same_line, most);
+  const bool shown = left_out.matched >= static_cast<std::int64_t>(kContext) && inserted.calls == 0;
+  return shown ? std::optional(n) : std::nullopt;
+}
+
 Habit habit(const TokenWindow& window) {
   std::vector<Token> calls;
   for (std::size_t p = 0; p < window.tokens.size() && p <= window.position; ++p) {
@@ -261,7 +273,7 @@ Habit habit(const TokenWindow& window) {
       calls.push_back(window.tokens[p]);
   }
   if (calls.size() < kContext + 2 || window.position >= window.tokens.size())
-    return Habit::kUnknown;
+    return {};
   const std::size_t now = calls.size() - 1;
   std::size_t occasions = 0;
   std::size_t last = 0;  // Where the context occurred, and what came then.
@@ -272,17 +284,17 @@ Habit habit(const TokenWindow& window) {
     if (!recurs)
       continue;
     if (occasions > 0 && !same_call(calls[p], calls[last]))
-      return Habit::kUnknown;  // It never was a habit.
+      return {};  // It never was a habit.
     last = p;
     ++occasions;
   }
   if (occasions > 0 && same_call(calls[last], calls[now]))
-    return Habit::kFollowed;
+    return {Habit::Kind::kFollowed, calls[last].call};
   // A line that it was never at begins something new, such as what is done after the loop.
   const bool been_there = std::any_of(calls.begin(), std::prev(calls.end()), [&](const Token& t) {
     return calls[now].site == 0 || t.site == calls[now].site;
   });
-  return occasions >= 2 && been_there ? Habit::kBroken : Habit::kUnknown;
+  return occasions >= 2 && been_there ? Habit{Habit::Kind::kBroken, calls[last].call} : Habit{};
 }
 
 }  // namespace lockstep::checkers

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,7 +41,16 @@ struct Explanation {
 /// Explains `suspect` from `reference`, which is taken for right.
 Explanation explain(const TokenWindow& suspect, const TokenWindow& reference);
 
-enum class Habit : std::uint8_t { kUnknown, kFollowed, kBroken };
+/// Where `shorter`, alike up to there and then to the end of one of them, left out calls that
+/// `longer` has; nothing if calls that it made too many would explain it as well.
+std::optional<std::size_t> left_out(const std::vector<Token>& shorter,
+                                    const std::vector<Token>& longer);
+
+struct Habit {
+  enum class Kind : std::uint8_t { kUnknown, kFollowed, kBroken };
+  Kind kind{};
+  const Collective* usual{};  ///< What came the last time, where it is known.
+};
 
 /// Whether the call at `position` is the one that always came, so far, after the context before it
 /// (the last eight calls and their sites).

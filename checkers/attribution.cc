@@ -74,10 +74,10 @@ Attribution blame_broken_habit(const Run& run, const GroupView& group, std::uint
   for (const Member& member : group.members) {
     if (member.at(seq) == nullptr)
       return {};
-    const Habit at_seq = habit(window_around(run, member, seq, kHabitWindow, 0));
-    if (at_seq == Habit::kUnknown)
+    const Habit::Kind at_seq = habit(window_around(run, member, seq, kHabitWindow, 0)).kind;
+    if (at_seq == Habit::Kind::kUnknown)
       return {};
-    if (at_seq == Habit::kBroken)
+    if (at_seq == Habit::Kind::kBroken)
       broken.insert(member.rank);
   }
   if (broken.size() != 1)

@@ -32,7 +32,7 @@ class Explainer {
         situation_(situation),
         stuck_(stuck),
         knots_(knots_of(situation.waits_of(stuck))),
-        parting_(find_parting()) {}
+        parting_(parting(run, situation, knots_)) {}
 
   [[nodiscard]] bool empty() const { return root() == nullptr; }
 
@@ -59,25 +59,13 @@ class Explainer {
   }
 
  private:
-  /// Where all that is waited for are calls on groups with the same members.
-  [[nodiscard]] Parting find_parting() const {
-    const bool comparable = std::all_of(knots_.begin(), knots_.end(), [&](const Knot& knot) {
-      return !history::is_point_to_point(knot.call->op) &&
-             same_members(*knot.group, *knots_.front().group);
-    });
-    return comparable && !knots_.empty() ? parting(run_, situation_, *knots_.front().group)
-                                         : Parting{};
-  }
-
   [[nodiscard]] std::string cause(const Finding& finding) const {
     if (finding.code == "LS305")
       return "the call that the others wait in comes with a batch that the ranks without do not "
              "have";
-    if (finding.code == "LS302" && !finding.culprits.empty() &&
+    if (finding.code == "LS302" && parting_.member != nullptr &&
         finding.culprits == parting_.blame.culprits)
-      return fmt::format("{}all made the same calls in the same order, then {} made another one",
-                         parting_.after.empty() ? "" : "up to " + parting_.after + " ",
-                         words(finding.culprits));
+      return parting_.how;
     return "none of the ranks that wait can go on without the ones that owe, and those never will";
   }
 
@@ -240,7 +228,12 @@ class Explainer {
   }
 
   void add_sites(Finding& finding, const Knot& knot) const {
-    for (const Rank rank : knot.absent) {
+    const bool parted = finding.code == "LS302" && parting_.member != nullptr &&
+                        finding.culprits == parting_.blame.culprits;
+    if (const auto site = parted ? site_of(*parting_.member->process, *parting_.instead, "culprit")
+                                 : std::nullopt)
+      finding.sites.push_back(*site);
+    for (const Rank rank : parted ? RankSet{} : knot.absent) {
       const ProcessState* absent = situation_.state(rank);
       const char* role = finding.culprits.contains(rank) ? "culprit" : "peer";
       if (auto site = absent == nullptr ? std::nullopt : where_it_waits(*absent, role)) {

@@ -1,7 +1,13 @@
 #include "checkers/parting.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
+#include <optional>
+
+#include "checkers/alignment.h"
+#include "checkers/sites.h"
 
 namespace lockstep::checkers {
 namespace {
@@ -66,7 +72,15 @@ bool is_stuck_in(const Situation& situation, Rank rank, const Collective& call) 
          std::find(state->open.begin(), state->open.end(), &call) != state->open.end();
 }
 
-}  // namespace
+/// What a thread issued on all groups.
+std::vector<Token> tokens_of(const Member& member, std::uint32_t thread) {
+  std::vector<Token> tokens;
+  for (const Collective& call : member.process->collectives) {
+    if (call.thread == thread && !history::is_point_to_point(call.op))
+      tokens.push_back({&call, member.site_key(call)});
+  }
+  return tokens;
+}
 
 bool same_members(const GroupView& a, const GroupView& b) {
   return a.members.size() == b.members.size() && a.size == b.size &&
@@ -74,7 +88,8 @@ bool same_members(const GroupView& a, const GroupView& b) {
                     [](const Member& x, const Member& y) { return x.process == y.process; });
 }
 
-Parting parting(const Run& run, const Situation& situation, const GroupView& group) {
+/// Of all groups with the members of `group`.
+Parting parting_in_one_order(const Run& run, const Situation& situation, const GroupView& group) {
   std::vector<const GroupView*> groups;
   for (const GroupView& each : situation.groups()) {
     if (same_members(each, group))
@@ -106,12 +121,83 @@ Parting parting(const Run& run, const Situation& situation, const GroupView& gro
   std::vector<RankSet> classes;
   for (const auto& [place, ranks] : next)
     classes.push_back(ranks);
-  Parting result{blame_minority(all, classes, /*blamable=*/true), ""};
-  if (result.blame.culprits.empty())
-    result.blame = blame_broken_habit(run, all, kNext, classes.size() > 1);
-  if (last != nullptr)
-    result.after = last->group->label(*last->call);
-  return result;
+  Attribution blame = blame_minority(all, classes, /*blamable=*/true);
+  if (blame.culprits.empty())
+    blame = blame_broken_habit(run, all, kNext, classes.size() > 1);
+  if (blame.culprits.empty())
+    return {};
+  const Member* const one = group.member(*blame.culprits.begin());
+  return {blame,
+          fmt::format("{}all made the same calls in the same order, then {} made another one",
+                      last == nullptr ? "" : "up to " + last->group->label(*last->call) + " ",
+                      words(blame.culprits)),
+          one, all.member(one->rank)->at(kNext)};
+}
+
+/// Where the member, against its habit, left out what `waiting`, which waits for it, made.
+Parting left_out_by(const Member& member, const Member& waiting) {
+  const auto made_none = [](const Member& each) {
+    return each.slots.empty() || each.slots.back() == nullptr;
+  };
+  if (made_none(member) || made_none(waiting))
+    return {};
+  TokenWindow own{tokens_of(member, member.slots.back()->thread), 0};
+  const auto at = left_out(own.tokens, tokens_of(waiting, waiting.slots.back()->thread));
+  if (!at)
+    return {};
+  own.position = *at;
+  const Habit here = habit(own);
+  if (here.kind != Habit::Kind::kBroken)
+    return {};
+  return {{{member.rank}, Confidence::kLikely},
+          fmt::format("{} always made the {}{} after the calls before it, and once went on "
+                      "without it",
+                      words({member.rank}), history::name_of(here.usual->op),
+                      at_site(site_of(*member.process, *here.usual, "peer"))),
+          &member,
+          own.tokens[*at].call};
+}
+
+/// Of the members that the knot lacks, the one that left it out.
+Parting left_out_of(const Knot& knot) {
+  const Member* const waiting = knot.group->member(*knot.waiting.begin());
+  Parting found;
+  if (waiting == nullptr || !all_is_known({knot.group}, /*from_the_start=*/true))
+    return found;
+  for (const Rank rank : knot.absent) {
+    const Member* const member = knot.group->member(rank);
+    const Parting by = member == nullptr ? Parting{} : left_out_by(*member, *waiting);
+    if (by.member != nullptr && found.member != nullptr)
+      return {};
+    if (by.member != nullptr)
+      found = by;
+  }
+  return found;
+}
+
+}  // namespace
+
+Parting parting(const Run& run, const Situation& situation, const std::vector<Knot>& knots) {
+  if (knots.empty() || std::any_of(knots.begin(), knots.end(), [](const Knot& knot) {
+        return history::is_point_to_point(knot.call->op);
+      }))
+    return {};
+  const GroupView& group = *knots.front().group;
+  if (std::all_of(knots.begin(), knots.end(),
+                  [&](const Knot& knot) { return same_members(*knot.group, group); })) {
+    if (Parting found = parting_in_one_order(run, situation, group); found.member != nullptr)
+      return found;
+  }
+  Parting found;
+  for (const Knot& knot : knots) {
+    const Parting by = left_out_of(knot);
+    if (by.member == nullptr)
+      continue;
+    if (found.member != nullptr && found.member->rank != by.member->rank)
+      return {};
+    found = by;
+  }
+  return found;
 }
 
 }  // namespace lockstep::checkers

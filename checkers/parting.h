@@ -1,24 +1,26 @@
-// Groups with the same members seen as one order of calls: ranks that wait for each other in
-// different ones of them parted after the last call that all of them made.
+// Ranks that wait for each other in collectives of different groups: which of them went another way
+// than the others, or than it always did before.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "checkers/attribution.h"
-#include "checkers/owing.h"
+#include "checkers/knots.h"
 
 namespace lockstep::checkers {
 
-bool same_members(const GroupView& a, const GroupView& b);
-
-/// Who went another way than the others, or than it always did; nobody where that does not show.
 struct Parting {
-  Attribution blame{};
-  std::string after{};  ///< "all_reduce 0#5", which all made; empty = they parted at their first.
+  Attribution blame{};  ///< Nobody where it does not show.
+  std::string how{};
+  const Member* member{};       ///< One of those to blame,
+  const Collective* instead{};  ///< and the call with which it parted.
 };
 
-/// Of the members of `group`, in it and all others with the same members. Every member must be
-/// stuck in the first call that it made after they parted.
-Parting parting(const Run& run, const Situation& situation, const GroupView& group);
+/// Groups with the same members are one order of calls: where all ranks are stuck in their first
+/// call after the last that all of them made, the few parted from the many, or one from its habit.
+/// Otherwise: who, before it came to where it waits, left out a call that it always made after the
+/// calls before, and in which its peers now wait.
+Parting parting(const Run& run, const Situation& situation, const std::vector<Knot>& knots);
 
 }  // namespace lockstep::checkers
