@@ -45,7 +45,9 @@ TEST_F(WarmParentTest, ForkIsFast) {
   std::sort(each_ms.begin(), each_ms.end());
   RecordProperty("fork_ms_median", std::to_string(each_ms[5]));
   std::printf("fork of a rank: median %.2f ms, worst %.2f ms\n", each_ms[5], each_ms.back());
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
   EXPECT_LE(each_ms[5], 60.0);
+#endif
 }
 
 TEST_F(WarmParentTest, DeadOneIsStartedAnew) {
