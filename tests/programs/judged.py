@@ -60,6 +60,7 @@ def run(row: table.Row, world: int, keep: pathlib.Path | None = None) -> Judged:
     with tempfile.TemporaryDirectory(prefix="lockstep-programs-") as scratch:
         directory = pathlib.Path(scratch) / "run"
         process = subprocess.Popen(command(row, world, directory), cwd=SOURCE, stdin=subprocess.DEVNULL,
+                                   env={**os.environ, "TMPDIR": scratch},  # what a program leaves there goes with it
                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace")
         ended = True
         try:
@@ -106,10 +107,10 @@ def judge(row: table.Row, world: int, report: dict, status: int) -> Judged:
 
 
 def remove_what_is_left(report: dict) -> None:
-    """What a program left, and lockstep leaves to its user: shared memory, a directory."""
+    """What a program left, and lockstep leaves to its user: shared memory."""
     said = " ".join(f["headline"] for f in report["findings"])
-    for path in map(pathlib.Path, re.findall(r"/dev/shm/psm_\w+|/\S+/pymp-\w+", said)):
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    for path in re.findall(r"/dev/shm/psm_\w+", said):
+        pathlib.Path(path).unlink(missing_ok=True)
 
 
 def differences(row: table.Row, finding: dict, code: str, culprits: frozenset, status: int) -> str:
