@@ -25,10 +25,10 @@ const ProcessEnd* end_of(const Run& run, std::int32_t pid, Rank rank) {
   return at == run.ends.end() ? nullptr : &*at;
 }
 
-/// Known to have lived then.
+/// Known to have lived then, or to have lived until lockstep ended the job: nothing follows that.
 bool lived(const Run& run, const Process& process, std::uint64_t at_ns) {
   if (const ProcessEnd* const end = end_of(run, process.pid, *process.rank))
-    return end->at_ns > at_ns + kSeenLateNs;
+    return (end->signal && end->our_signal) || end->at_ns > at_ns + kSeenLateNs;
   const bool worked = std::any_of(process.collectives.begin(), process.collectives.end(),
                                   [&](const Collective& c) { return c.issued_ns > at_ns; });
   return worked || (!process.closed &&
@@ -44,7 +44,9 @@ bool is_beside(const Run& run, const Process& one, const Process& other) {
       other.boot_id != one.boot_id)
     return false;
   const bool first = other.opened_ns < one.opened_ns;
-  if (!lived(run, first ? other : one, first ? one.opened_ns : other.opened_ns))
+  const Process& before = first ? other : one;
+  const Process& after = first ? one : other;
+  if (after.parent_pid != before.pid && !lived(run, before, after.opened_ns))
     return false;
   const bool alone = one.world_size < 2, other_alone = other.world_size < 2;
   return alone != other_alone ? alone : first;

@@ -28,14 +28,21 @@ class Claims {
     return *this;
   }
   Claims& in_a_group(std::int32_t pid, std::uint64_t at, std::int32_t world_size = 2,
-                     Rank rank = kRank) {
+                     Rank rank = kRank, std::int32_t parent_pid = 0) {
     Process process;
+    process.parent_pid = parent_pid;
     process.pid = pid;
     process.rank = rank;
     process.world_size = world_size;
     process.opened_ns = at * kSecond;
     process.groups.emplace_back();
     run_.processes.push_back(process);
+    return *this;
+  }
+  /// The last end was by a signal that we sent.
+  Claims& by_us() {
+    run_.ends.back().exit_status.reset();
+    run_.ends.back().signal = run_.ends.back().our_signal = 15;
     return *this;
   }
   Run settled() {
@@ -107,6 +114,18 @@ TEST(RankPlaces, ASideCarDoesNotTakeThePlace) {
   EXPECT_EQ(ends(claims.settled()), Pids{});
   claims.ended(11, 8, 0);
   EXPECT_EQ(ends(claims.settled()), Pids{11});
+}
+
+TEST(RankPlaces, ASideCarThatStartsAsTheRankEndsDoesNotTakeThePlace) {
+  const auto last = [](std::int32_t parent_pid) {
+    Claims claims;
+    claims.in_a_group(11, 3).started(11, 3).in_a_group(20, 8, 2, kRank, parent_pid).started(20, 8);
+    return claims.ended(11, 8, 1);  // On record somewhat later than it was.
+  };
+  EXPECT_EQ(ranks(last(1).settled()), (Pids{11, 20})) << "another attempt";
+  EXPECT_EQ(ranks(last(11).settled()), Pids{11}) << "its child, and it was there";
+  EXPECT_EQ(ranks(last(1).by_us().settled()), Pids{11}) << "it was there to be ended";
+  EXPECT_EQ(ranks(last(1).by_us().in_a_group(21, 9).settled()), Pids{11}) << "nothing follows";
 }
 
 TEST(RankPlaces, AWorldOfItsOwnAloneIsNoClaim) {
