@@ -298,7 +298,8 @@ bool acted(const Run& run, std::string_view action) {
 
 /// Than any call of the job before it: ranks of a healthy job wait for each other, too.
 bool waited_longer_than_ever(const Run& run, const Finding& stalled, std::uint64_t cutoff_ns) {
-  std::uint64_t longest = 0;
+  auto longest =
+      static_cast<std::uint64_t>(std::chrono::nanoseconds(kStallIsNoticedAfter).count()) / 2;
   for (const Process& process : run.processes) {
     for (const Collective& call : process.collectives) {
       if (call.completed_ns && *call.completed_ns <= cutoff_ns)

@@ -7,6 +7,7 @@
 #include "checkers/groups.h"
 #include "checkers/ranks_by_text.h"
 #include "checkers/sites.h"
+#include "checkers/waits.h"
 #include "harness/history/rank_places.h"
 
 namespace lockstep::cli {
@@ -14,6 +15,15 @@ namespace {
 
 std::string whole_seconds(std::uint64_t since_ns, std::uint64_t now_ns) {
   return fmt::format("{} s", now_ns > since_ns ? (now_ns - since_ns) / 1'000'000'000 : 0);
+}
+
+/// ", now at train.py:40"; empty if the main thread has not been looked at since the last call.
+std::string now_at(const Run& run, const Process& process, std::uint64_t now_ns) {
+  const checkers::ProcessState state = checkers::state_of(run, process, now_ns);
+  const auto site = state.main_stack == nullptr
+                        ? std::nullopt
+                        : checkers::site_of(state.rank, state.main_stack->frames, "");
+  return site ? fmt::format(", now{}", checkers::at_site(site)) : "";
 }
 
 std::string activity(const Run& run, Rank rank, std::uint64_t now_ns) {
@@ -36,7 +46,8 @@ std::string activity(const Run& run, Rank rank, std::uint64_t now_ns) {
   const std::string_view where = checkers::in_or_after(last);
   const std::uint64_t since_ns =
       where == "in" ? last.issued_ns : std::max(*last.returned_ns, last.completed_ns.value_or(0));
-  return fmt::format("{} {} for {}", where, call, whole_seconds(since_ns, now_ns));
+  return fmt::format("{} {} for {}{}", where, call, whole_seconds(since_ns, now_ns),
+                     where == "in" ? "" : now_at(run, *process, now_ns));
 }
 
 }  // namespace

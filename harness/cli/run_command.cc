@@ -36,7 +36,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Kind = launch::RunEvent::Kind;
 
-constexpr std::chrono::seconds kFirstNoticeAfter{10};
 // Of a job that stands still for hours: each look is kept.
 constexpr std::chrono::minutes kProbeAtLeastEvery{5};
 constexpr std::chrono::milliseconds kLookAtJoiningAfter{2'000};  // Of the failure of a rank.
@@ -188,7 +187,9 @@ class Session {
         case Kind::kInterrupted:
           job.sample();
           tell_activity("STOPPING", event.text, follower);
-          record(Acted{.at_ns = now_ns(), .action = "interrupted", .reason = event.text});
+          record(Acted{.at_ns = event.since_ns != 0 ? event.since_ns : now_ns(),
+                       .action = "interrupted",
+                       .reason = event.text});
           return event.text;
         case Kind::kDeadline:
           if (Clock::now() >= next_look_at_joining_) {
@@ -250,7 +251,7 @@ class Session {
   /// Each notice comes after twice the time of the one before, until something moves.
   Clock::time_point next_notice(const launch::RunJob& job) {
     if (job.last_move() != moved_) {
-      notice_after_ = std::min<Clock::duration>(kFirstNoticeAfter, stall_limit());
+      notice_after_ = std::min<Clock::duration>(checkers::kStallIsNoticedAfter, stall_limit());
       looked_ = false;
     }
     moved_ = job.last_move();
@@ -343,7 +344,7 @@ class Session {
   bool hang_told_{};
   Clock::time_point moved_{};
   bool looked_{};  // Since then, half-way to the notice.
-  Clock::duration notice_after_{kFirstNoticeAfter};
+  Clock::duration notice_after_{checkers::kStallIsNoticedAfter};
   Clock::time_point next_look_at_joining_{Clock::time_point::max()};
 };
 

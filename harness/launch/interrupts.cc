@@ -7,47 +7,47 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
-#include <ctime>
 
 #include "harness/base/check.h"
+#include "harness/base/clock.h"
 #include "harness/os/exit_report.h"
 
 namespace lockstep::launch {
 namespace {
 
 constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};
-constexpr std::int64_t kTwinWindow_ms = 250;
+constexpr std::uint64_t kTwinWindowNs = 250'000'000;
 
 // A signal handler has nowhere else to keep what it knows. Lock-free, so it may touch them.
 std::atomic<int> event_descriptor{-1};
 std::atomic<pid_t> guard_pid{0};
 std::atomic<int> count{0};
 std::atomic<int> first{0};
+std::atomic<std::uint64_t> first_ns{0};
+std::atomic<bool> to_all{false};
 // When a signal last came, by its number; 0: never.
-std::array<std::atomic<std::int64_t>, 32> last_ms{};
-
-std::int64_t now_ms() {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
-}
+std::array<std::atomic<std::uint64_t>, 32> last_ns{};
 
 // A signal to the whole process group reaches us directly and through the guard, and timeout(1)
 // sends one to the group and one to its child: one wish, not two. A key that is pressed twice is
 // meant twice.
 bool is_twin(int signal, const siginfo_t& info) {
-  const std::int64_t now = now_ms();
-  const std::int64_t before = last_ms[static_cast<std::size_t>(signal)].exchange(now);
-  return info.si_code != SI_KERNEL && before != 0 && now - before < kTwinWindow_ms;
+  const std::uint64_t now = now_ns();
+  const std::uint64_t before = last_ns[static_cast<std::size_t>(signal)].exchange(now);
+  return info.si_code != SI_KERNEL && before != 0 && now - before < kTwinWindowNs;
 }
 
 void on_interrupt(int signal, siginfo_t* info, void*) {
   const int saved_errno = errno;
+  if (info->si_code == SI_KERNEL || info->si_pid != guard_pid)
+    to_all = true;
   if (!is_twin(signal, *info)) {
-    if (++count == 1)
+    if (++count == 1) {
+      first_ns = now_ns();
       first = signal;
-    else if (guard_pid != 0)
+    } else if (guard_pid != 0) {
       ::_exit(kExitInterrupted);
+    }
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t put = ::write(event_descriptor, &one, sizeof one);
   }
@@ -76,6 +76,10 @@ void take_interrupts(int event_fd, pid_t guard) {
 void forget_guard() { guard_pid = 0; }
 
 int interrupts_so_far() { return count; }
+
+bool whole_group_was_interrupted() { return to_all; }
+
+std::uint64_t first_interrupt_ns() { return first_ns; }
 
 std::string first_interrupt() { return first == 0 ? "" : os::signal_name(first); }
 

@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 
 namespace lockstep::launch {
@@ -22,5 +23,9 @@ void forget_guard();
 int interrupts_so_far();
 /// "SIGINT"; empty when there was none.
 std::string first_interrupt();
+/// When it came, CLOCK_MONOTONIC; 0 when there was none.
+std::uint64_t first_interrupt_ns();
+/// By a key of the terminal, or by kill(2) of our process group: not the guard alone was asked.
+bool whole_group_was_interrupted();
 
 }  // namespace lockstep::launch

@@ -14,6 +14,7 @@
 
 #include "harness/base/clock.h"
 #include "harness/launch/family_watch.h"
+#include "harness/launch/interrupts.h"
 #include "harness/launch/last_words.h"
 #include "harness/launch/output.h"
 #include "harness/launch/rank_environment.h"
@@ -37,6 +38,9 @@ constexpr std::chrono::nanoseconds kStarvationMax = std::chrono::seconds(50);
 constexpr milliseconds kFallsAsleepWithin{200};
 constexpr int kLooksMax = 20;  // between fork and exec the environment is still its parent's
 constexpr std::size_t kProcessNameMax = 15;  // what the kernel keeps of it
+
+/// Rank 0 of ours: it has to be in the terminal's process group for that.
+bool one_reads_from_terminal() { return ::isatty(STDIN_FILENO) == 1; }
 
 }  // namespace
 
@@ -64,6 +68,7 @@ class RunJob::Impl {
  private:
   Result<void> start_rank(std::int32_t rank, std::uint16_t port);
   Result<void> start_command();
+  [[nodiscard]] std::uint64_t interrupted_since_ns() const;
   std::optional<RunEvent> next_event(Clock::time_point deadline);
   void poll_once(Clock::time_point until);
   bool take_ends();
@@ -126,7 +131,7 @@ Result<void> RunJob::Impl::start_rank(std::int32_t rank, std::uint16_t port) {
   spawned.environment = rank_environment(rank, options_.ranks, port);
   spawned.environment.insert(options_.environment.begin(), options_.environment.end());
   spawned.stdin_fd = rank == 0 ? STDIN_FILENO : -1;
-  spawned.own_group = rank != 0 || ::isatty(STDIN_FILENO) != 1;  // Else it could not read from it.
+  spawned.own_group = rank != 0 || !one_reads_from_terminal();
   spawned.stdout_fd = out->get();
   spawned.stderr_fd = err->get();
   Result<os::ProcessHandle> process = spawn(spawned);
@@ -158,6 +163,11 @@ RunEvent RunJob::Impl::wait(Clock::time_point deadline) {
   }
 }
 
+std::uint64_t RunJob::Impl::interrupted_since_ns() const {
+  const bool one_is_in_our_group = options_.ranks == 0 || one_reads_from_terminal();
+  return one_is_in_our_group && whole_group_was_interrupted() ? first_interrupt_ns() : 0;
+}
+
 std::optional<RunEvent> RunJob::Impl::next_event(Clock::time_point deadline) {
   if (const std::string why = supervisor_.interrupted(); !why.empty()) {
     const int count = supervisor_.interrupts();
@@ -170,7 +180,7 @@ std::optional<RunEvent> RunJob::Impl::next_event(Clock::time_point deadline) {
         if (process.lives())
           process.signalled = OurSignal{SIGINT, why};
       }
-      return RunEvent{RunEvent::Kind::kInterrupted, why};
+      return RunEvent{RunEvent::Kind::kInterrupted, why, interrupted_since_ns()};
     }
   }
   output_.pump();

@@ -42,6 +42,9 @@ struct RunEvent {
   };
   Kind kind{};
   std::string text{};
+  /// Of kInterrupted: when the signal came, if processes of the job got it as well. What they did
+  /// from then on, they did because of it. 0: they do not know of it.
+  std::uint64_t since_ns{};
 };
 
 class RunJob {

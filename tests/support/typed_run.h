@@ -2,6 +2,7 @@
 // otherwise.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -13,8 +14,8 @@
 namespace lockstep::testing {
 
 inline constexpr std::uint64_t kMs = 1'000'000;
-inline constexpr std::uint64_t kStart = 1'000 * kMs;  // When the first call is issued.
-inline constexpr std::uint64_t kEvery = 10 * kMs;     // One call of a rank after the other.
+inline constexpr std::uint64_t kStart = 100'000 * kMs;  // When the first call is issued.
+inline constexpr std::uint64_t kEvery = 10 * kMs;       // One call of a rank after the other.
 
 /// One call of one rank; it returned and completed unless said otherwise.
 struct Call {
@@ -55,6 +56,9 @@ using Row = std::vector<Call>;
 /// last.
 Run make_run(const std::vector<Row>& rows);
 
+/// When the last call was issued, had returned or was done.
+std::uint64_t last_event(const Run& run);
+
 /// Repeats a row, for loops.
 Row times(std::size_t count, const Row& row);
 Row operator+(Row a, const Row& b);
@@ -69,6 +73,9 @@ void set_members(Run& run, const std::string& group, const std::vector<Rank>& ra
 /// an open call are seen in Work::wait. Then we end them (TERM). Without `kill` the run is still
 /// live.
 void hang(Run& run, bool kill = true);
+inline constexpr std::chrono::seconds kPatience{20};
+/// After `hang`: it stood still for `patience`, then somebody ended it.
+void interrupt(Run& run, std::chrono::milliseconds patience = kPatience);
 /// When the samples of `hang` are taken.
 std::uint64_t stall_ns(const Run& run);
 

@@ -278,7 +278,7 @@ TEST(Deadlock, EveryoneInsideIsLikelyOnceALimitEndedTheRun) {
   lockstep::Run run = make_run({{all_reduce("dp", 8).pending()}, {all_reduce("dp", 8).pending()}});
   hang(run);
   EXPECT_EQ(Deadlock().check(run).outcome, Outcome::kUndecided);
-  run.acted.push_back({0, stall_ns(run) + 350 * kMs, "interrupted", std::nullopt, 0, "SIGINT"});
+  interrupt(run);
   const Finding finding = proven(run);
   EXPECT_EQ(finding.code, "LS307");
   EXPECT_EQ(finding.confidence, Confidence::kLikely);

@@ -23,12 +23,13 @@ lockstep::Run ended(const std::string& sender, std::int32_t status_of_launcher,
                     const Row& of_rank_1 = kSome) {
   lockstep::Run run = make_run({kSome, of_rank_1});
   run.starts.push_back({0, kStart / 8, Role::kOther, std::nullopt, kLauncher});
+  const std::uint64_t limit_ns = stall_ns(run) + 20'000 * kMs;
   for (const Rank rank : {Rank{0}, Rank{1}})
-    ends_with_signal(run, rank, 15, stall_ns(run) + (1 + static_cast<unsigned>(rank.value)) * kMs);
+    ends_with_signal(run, rank, 15, limit_ns + (1 + static_cast<unsigned>(rank.value)) * kMs);
   for (ProcessEnd& end : run.ends)
     end.sender = end.signal ? sender : "", end.asked_ns = end.at_ns - 2 * kMs;
   ProcessEnd end;
-  end.at_ns = stall_ns(run) + 50 * kMs;
+  end.at_ns = limit_ns + 50 * kMs;
   end.role = Role::kOther;
   end.pid = kLauncher;
   end.exit_status = status_of_launcher;
