@@ -255,23 +255,30 @@ class Parting {
     return {"LS305", "LS306"};
   }
 
+  /// By its own lines: ranks may have come there by different ways.
+  [[nodiscard]] bool is_head(const Member& member, std::uint64_t seq) const {
+    const Collective* const head = member.at(loop_.begin);
+    const Collective* const call = member.at(seq);
+    return call != nullptr && head != nullptr && agree(*head, *call) &&
+           member.site_key(*call) == member.site_key(*head);
+  }
+
   /// How often this rank came to the first call of the loop, the place of parting included, since
-  /// the others came into it. (By its own lines: ranks may have come there by different ways.)
+  /// the others came into it; a body may issue the same call several times.
   [[nodiscard]] std::uint64_t rounds_of(const Member& member) const {
     const Member& peer = *stayed_.front();
-    const Collective* const head = member.at(loop_.begin);
-    std::uint64_t rounds = 0;
+    std::uint64_t heads = 0;
     for (std::uint64_t seq = seq_ + 1; seq-- > std::max(member.first_seq, peer.first_seq);) {
-      const Collective* call = member.at(seq);
-      const bool is_head = call != nullptr && head != nullptr && agree(*head, *call) &&
-                           member.site_key(*call) == member.site_key(*head);
-      rounds += is_head ? 1 : 0;
+      heads += is_head(member, seq) ? 1 : 0;
       const Collective* theirs = peer.at(seq);
       if (!loops_left_.empty() && theirs != nullptr &&
           !stands_in(frames_of(peer, *theirs), loops_left_))
         break;
     }
-    return rounds;
+    std::uint64_t heads_of_a_round = 0;
+    for (std::uint64_t seq = loop_.begin; seq < loop_.begin + loop_.period; ++seq)
+      heads_of_a_round += is_head(member, seq) ? 1 : 0;
+    return heads_of_a_round < 2 ? heads : (heads + heads_of_a_round - 1) / heads_of_a_round;
   }
 
   [[nodiscard]] std::string headline(bool ran_out) const;

@@ -356,6 +356,14 @@ TEST(LoopExit, WhatIsNotKnownConvictsNobody) {
   EXPECT_EQ(checked(run).outcome, Outcome::kSkipped);
 }
 
+TEST(LoopExit, ABodyThatIssuesTheSameCallTwiceIsOneRound) {
+  const Row three = kStart2 + times(3, {kBackward, kBackward, kLog});
+  const Finding finding =
+      only_finding(hanging({three + Row{kBackward.pending()}, three + Row{kBarrier.pending()}}));
+  EXPECT_EQ(finding.headline,
+            "rank 1 left the loop at t.py:21 after 3 rounds; rank 0 went on with round 4");
+}
+
 TEST(LoopExit, TheShortestPatternIsTaken) {
   const lockstep::Run run = make_run({kStart2 + times(4, {kBackward, kBackward, kLog})});
   const checkers::Member member = checkers::group_views(run).front().members.front();
