@@ -255,8 +255,8 @@ class Divergence {
     if (code == "LS207")
       return fmt::format(
           "{} issued {} {} at {}#{}, which {} did not issue", whose,
-          calls_ == 1 ? "an extra" : fmt::format("{} extra calls, the first of them", calls_), actual,
-          group_.label(), began_, peers);
+          calls_ == 1 ? "an extra" : fmt::format("{} extra calls, the first of them", calls_),
+          actual, group_.label(), began_, peers);
     if (code == "LS208")
       return fmt::format("{} left out {}{} and went on to the next {}; {} issued it", whose,
                          expected, calls_ > 1 ? fmt::format(" and {} more", calls_ - 1) : "",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -23,6 +24,29 @@ bool is_timed(const Frame& frame) {
   return !frame.is_python() &&
          (has(function, "timedwait") || has(function, "clockwait") || has(function, "nanosleep") ||
           (has(function, "std::") && (has(function, "wait_for") || has(function, "wait_until"))));
+}
+
+bool passes(const StackSample& stack, std::string_view function) {
+  return std::any_of(stack.frames.begin(), stack.frames.end(),
+                     [&](const Frame& frame) { return has(frame.function, function); });
+}
+
+bool calls_backward(const StackSample& stack) {
+  return passes(stack, "torch::autograd::Engine::execute(");
+}
+
+/// LibTorch's innermost frame is of one of these functions, and waits without a limit there.
+bool sleeps_in(const StackSample& stack, std::initializer_list<std::string_view> functions) {
+  bool waits = false;
+  for (const Frame& frame : stack.frames) {
+    if (is_timed(frame))
+      return false;
+    waits |= has(frame.function, "cond_wait");
+    if (object_of(frame).substr(0, 8) == "libtorch" || object_of(frame).substr(0, 6) == "libc10")
+      return waits && std::any_of(functions.begin(), functions.end(),
+                                  [&](std::string_view name) { return has(frame.function, name); });
+  }
+  return false;
 }
 
 bool is_in_distributed(const Frame& frame) {
@@ -110,6 +134,24 @@ bool is_of_libtorch(const StackSample& stack) {
     torch |= ours;
   }
   return torch;
+}
+
+bool is_idle_in_autograd(const StackSample& stack) {
+  return sleeps_in(stack, {"torch::autograd::Engine::thread_main(",
+                           "torch::autograd::Engine::thread_init(",
+                           "torch::autograd::Engine::reentrant_thread_init(",
+                           "torch::autograd::ReadyQueue::pop("}) &&
+         !calls_backward(stack);
+}
+
+bool works_for_backward(const StackSample& stack) {
+  return passes(stack, "torch::autograd::Engine::thread_main(") && !calls_backward(stack);
+}
+
+bool awaits_autograd(const StackSample& stack) {
+  return calls_backward(stack) &&
+         sleeps_in(stack, {"c10::ivalue::Future::wait(", "torch::autograd::Engine::thread_main(",
+                           "torch::autograd::ReadyQueue::pop("});
 }
 
 bool is_for_tasks(const StackSample& stack) {

@@ -30,6 +30,15 @@ bool blocks_by_name(const StackSample& stack);
 /// Of a thread of LibTorch's that runs nothing of the program (Gloo's, which serves connections).
 bool is_of_libtorch(const StackSample& stack);
 
+/// A thread of autograd's (each GPU has one) that has nothing to do until another calls backward().
+bool is_idle_in_autograd(const StackSample& stack);
+
+/// Executes a backward() that another thread has called.
+bool works_for_backward(const StackSample& stack);
+
+/// In backward(), until the threads of autograd have done it.
+bool awaits_autograd(const StackSample& stack);
+
 /// Of a pool whose tasks may be of any kind (those that come by RPC are functions of the program).
 bool is_for_tasks(const StackSample& stack);
 

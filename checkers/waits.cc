@@ -173,6 +173,19 @@ bool nobody_wakes(const Run& run, const ProcessState& state, const SamplePair& p
                      });
 }
 
+/// Which ends the wait by its own end alone, or by that of its work.
+bool waits_for_a_thread(const Run& run, const ProcessState& state, const StackSample& stack,
+                        std::uint64_t cutoff_ns) {
+  if (joins_a_thread(stack))
+    return true;
+  return awaits_autograd(stack) &&
+         std::any_of(state.waits.begin(), state.waits.end(), [&](const Wait& wait) {
+           const StackSample* const other =
+               last_stack(run, *state.process, wait.thread, state.last_event_ns, cutoff_ns);
+           return other != nullptr && works_for_backward(*other);
+         });
+}
+
 /// The process had written more, when it was sampled, than what is known of it.
 bool is_behind(const Process& process, const StateSample& sample) {
   return sample.head > (process.collectives.empty() ? 0 : process.collectives.back().record + 1);
@@ -350,8 +363,12 @@ ProcessState state_of(const Run& run, const Process& process, std::uint64_t cuto
     }
     if (!slept(pair, thread.tid))
       return not_closed(fmt::format("thread {} is active", thread.tid));
+    const StackSample* const stack =
+        last_stack(run, process, thread.tid, state.last_event_ns, cutoff_ns);
     if (auto wait = wait_of(run, state, pair, thread.tid, cutoff_ns))
       state.waits.push_back(std::move(*wait));
+    else if (stack != nullptr && is_idle_in_autograd(*stack))
+      continue;
     else if (waits_for_own_threads(pair, thread.tid))
       for_own_threads.push_back(thread.tid);
     else
@@ -363,7 +380,7 @@ ProcessState state_of(const Run& run, const Process& process, std::uint64_t cuto
     const StackSample* const stack = last_stack(run, process, tid, state.last_event_ns, cutoff_ns);
     if (for_ever)
       state.waits.push_back({.thread = tid, .own_threads = true});
-    else if (stack == nullptr || !joins_a_thread(*stack))  // What is joined ends by itself alone.
+    else if (stack == nullptr || !waits_for_a_thread(run, state, *stack, cutoff_ns))
       return not_closed(fmt::format("thread {} is in no wait that is known", tid));
   }
   if (state.waits.empty())

@@ -173,8 +173,11 @@ class Reader {
   bool walk(std::uint64_t thread, std::vector<Seen>& frames) const {
     return python::walk(layout_, memory_, thread, interpreter_.code_type,
                         [&](std::uint64_t address, const python::RawFrame& raw) {
-                          frames.push_back({address, raw});
-                          return frames.size() < kFramesMax;
+                          if (frames.size() < kFramesMax)
+                            frames.push_back({address, raw});
+                          else  // The outermost one says what the thread is.
+                            frames.back() = {address, raw};
+                          return true;
                         });
   }
 

@@ -67,14 +67,15 @@ bool walk(const Layout& layout, const Memory& memory, std::uint64_t thread, std:
   return true;
 }
 
-/// The same into an array, at most `capacity`.
+/// The same into an array; of more than `capacity` the innermost, and the outermost in the last
+/// place: it says what the thread is.
 template <class Memory>
 bool walk(const Layout& layout, const Memory& memory, std::uint64_t thread, std::uint64_t code_type,
           RawFrame* frames, std::uint32_t capacity, std::uint32_t& count) {
   count = 0;
   return walk(layout, memory, thread, code_type, [&](std::uint64_t, const RawFrame& raw) {
-    frames[count++] = raw;
-    return count < capacity;
+    frames[count < capacity ? count++ : capacity - 1] = raw;
+    return true;
   });
 }
 

@@ -1,7 +1,8 @@
 #include "harness/tap/python_sites.h"
 
 #include <dlfcn.h>
-#include <sys/uio.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
@@ -9,29 +10,14 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "harness/tap/own_memory.h"
+
 namespace lockstep::tap {
 namespace {
 
 using history::kFramesMax;
 using python::RawFrame;
 using RawFrames = std::array<RawFrame, kFramesMax>;
-
-/// Our own memory, by plain loads.
-struct Direct {
-  bool read(std::uint64_t address, void* to, std::size_t bytes) const {
-    std::memcpy(to, reinterpret_cast<const void*>(address), bytes);
-    return true;
-  }
-};
-
-/// Our own memory by way of the kernel, where a wrong address is an error and not a crash.
-struct Careful {
-  bool read(std::uint64_t address, void* to, std::size_t bytes) const {
-    const iovec local{to, bytes};
-    const iovec remote{reinterpret_cast<void*>(address), bytes};
-    return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == static_cast<ssize_t>(bytes);
-  }
-};
 
 /// The public functions of the interpreter in this process.
 struct Interpreter {
@@ -111,10 +97,39 @@ bool reads_rightly(const Interpreter& interpreter, const python::Layout& layout)
     frame = outer;
     ++same;
   }
-  const bool all = same == count && (frame == nullptr || count == kFramesMax);
+  const bool cut_off = frame != nullptr && count == kFramesMax && same + 1 == count;
+  const bool all = cut_off || (same == count && frame == nullptr);
   if (frame != nullptr)
     interpreter.release(frame);
   return count != 0 && all;
+}
+
+bool is_main_thread() { return syscall(SYS_gettid) == getpid(); }
+
+bool is_gloo_thread() {
+  char name[16] = "";
+  return prctl(PR_GET_NAME, name) == 0 && std::strcmp(name, "pt_gloo_runloop") == 0;
+}
+
+enum class Kind : unsigned char { kNotAsked, kMain, kGloo, kOther };
+
+Kind kind_of_this_thread() {
+  static thread_local Kind kind{};
+  if (kind == Kind::kNotAsked)
+    kind = is_main_thread() ? Kind::kMain : is_gloo_thread() ? Kind::kGloo : Kind::kOther;
+  return kind;
+}
+
+/// Whether the texts of these frames say that they are all PyTorch's own.
+bool are_of_torch(const python::Layout& layout, const RawFrame* frames, std::uint32_t count) {
+  for (std::uint32_t i = 0; i < count; ++i) {
+    char file[4096];
+    if (python::text_at(layout, Direct{}, frames[i].code + layout.code_file, file, sizeof file) ==
+            0 ||
+        std::strstr(file, "-packages/torch/") == nullptr)
+      return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -130,6 +145,7 @@ bool PythonSites::begin() {
                          Interpreter::get(finalizing_, "_Py_IsFinalizing");
   code_type_ = reinterpret_cast<std::uint64_t>(interpreter.code_type);
   this_thread_ = interpreter.this_thread;
+  main_thread_ = is_main_thread() ? reinterpret_cast<std::uint64_t>(this_thread_()) : 0;
   return layout_ != nullptr && tells_end && reads_rightly(interpreter, *layout_);
 }
 
@@ -166,40 +182,122 @@ std::size_t PythonSites::text(char* to, std::size_t size) const {
   return used;
 }
 
-std::uint32_t PythonSites::site(history::Writer& writer) const {
+/// The main thread sits in `_engine_run_backward` until the work that it waits for is done, so from
+/// there outwards its frames stay as they are; what is further in may change while it is read. And
+/// it may leave before, by another thread's exception.
+std::uint32_t PythonSites::walk_backward(const CarefulPages& memory, RawFrame* frames) const {
+  if (main_thread_ == 0 || finalizing_() != 0)
+    return 0;
+  std::uint32_t count = 0;
+  std::uint64_t innermost = 0;
+  const auto runs_backward = [&](const RawFrame& frame) {
+    char name[64];
+    return python::text_at(*layout_, memory, frame.code + layout_->code_name, name, sizeof name) !=
+               0 &&
+           std::strcmp(name, "_engine_run_backward") == 0;
+  };
+  python::walk(*layout_, memory, main_thread_, code_type_,
+               [&](std::uint64_t frame, const RawFrame& raw) {
+                 if (count == 0 && !runs_backward(raw))
+                   return true;
+                 innermost = count == 0 ? frame : innermost;
+                 frames[count < kFramesMax ? count++ : kFramesMax - 1] = raw;
+                 return true;
+               });
+  RawFrame now;
+  const bool is_there =
+      count != 0 && python::load(Careful{}, innermost + layout_->frame_code, now.code) &&
+      python::load(Careful{}, innermost + layout_->frame_instruction, now.instruction) &&
+      now.code == frames[0].code && now.instruction == frames[0].instruction;
+  return is_there ? count : 0;
+}
+
+std::uint32_t PythonSites::site(history::Writer& writer, std::int32_t backward) const {
   RawFrames frames;
   const std::uint32_t count = walk(frames.data());
-  if (count == 0)
+  const Kind kind = kind_of_this_thread();
+  if (kind == Kind::kGloo || (kind == Kind::kOther && backward >= 0)) {
+    if (const std::uint32_t site = site_for_main(writer, frames.data(), count, backward); site != 0)
+      return site;
+  }
+  std::uint64_t key = 0;
+  if (count == 0 || !key_of(Direct{}, frames.data(), count, key))
     return 0;
-  const std::uint64_t key = key_of(frames.data(), count);
   const std::uint32_t known = writer.find_site(key);
-  return known != history::InternTable::kNotFound ? known
-                                                  : define(writer, key, frames.data(), count);
+  return known != history::InternTable::kNotFound
+             ? known
+             : define(writer, Direct{}, key, frames.data(), count);
+}
+
+/// During one backward() the main thread's part of the stack is the same, and is read once: that
+/// takes about 20 us at depth 30.
+std::uint32_t PythonSites::site_for_main(history::Writer& writer, RawFrame* frames,
+                                         std::uint32_t own, std::int32_t backward) const {
+  struct Read {
+    std::int32_t backward;
+    std::uint64_t key;
+  };
+  static thread_local Read last{-1, 0};
+  RawFrames main;
+  const auto read = [&](const CarefulPages& memory, std::uint64_t& key) {
+    const std::uint32_t count = walk_backward(memory, main.data());
+    if (count == 0 || !key_of(memory, main.data(), count, key))
+      key = 0;
+    return count;
+  };
+  if (backward < 0 || last.backward != backward) {
+    read(CarefulPages{}, last.key);
+    last.backward = backward;
+  }
+  std::uint64_t key = 0;
+  if (last.key == 0 || !key_of(Direct{}, frames, own, key))
+    return 0;
+  key = history::mix(key, last.key);
+  const std::uint32_t known = writer.find_site(key);
+  if (known != history::InternTable::kNotFound)
+    return known;
+  const std::uint32_t room = kFramesMax - own;
+  if (room == 0 || !are_of_torch(*layout_, frames, own))  // The user's code says where it stands.
+    return define(writer, Direct{}, key, frames, own);
+  CarefulPages memory;
+  std::uint64_t again = 0;
+  std::uint32_t count = read(memory, again);
+  if (again != last.key)
+    return 0;
+  if (count > room)
+    main[room - 1] = main[count - 1];
+  count = count < room ? count : room;
+  std::memcpy(frames + own, main.data(), count * sizeof(RawFrame));
+  return define(writer, memory, key, frames, own + count);
 }
 
 /// Code objects come and go, and another may get the same address: what belongs to one and costs a
 /// load or two is part of the key. The hash of the name is that of its characters.
-std::uint64_t PythonSites::key_of(const RawFrame* frames, std::uint32_t count) const {
-  std::uint64_t key = count;
+template <class Memory>
+bool PythonSites::key_of(const Memory& memory, const RawFrame* frames, std::uint32_t count,
+                         std::uint64_t& key) const {
+  key = count;
   for (std::uint32_t i = 0; i < count; ++i) {
-    const auto* const code = reinterpret_cast<const char*>(frames[i].code);
-    const auto word = [](const char* at) {
-      std::uint64_t value;
-      std::memcpy(&value, at, sizeof value);
-      return value;
-    };
-    const std::uint64_t name = word(code + layout_->code_name);
+    const std::uint64_t code = frames[i].code;
+    std::uint64_t name = 0, hash = 0, constants = 0, lines = 0, first_line = 0;
+    if (!python::load(memory, code + layout_->code_name, name) ||
+        !python::load(memory, name + python::kTextHash, hash) ||
+        !python::load(memory, code + python::kCodeConstants, constants) ||
+        !python::load(memory, code + layout_->code_lines, lines) ||
+        !python::load(memory, code + layout_->code_first_line, first_line))
+      return false;
     std::uint64_t own = frames[i].instruction * 0x9e3779b97f4a7c15ULL;
-    own ^= word(code + python::kCodeConstants) * 0xc2b2ae3d27d4eb4fULL;
-    own ^= word(code + layout_->code_lines) * 0x165667b19e3779f9ULL;
-    own ^= word(reinterpret_cast<const char*>(name) + python::kTextHash);
-    own ^= word(code + layout_->code_first_line) << 32;
-    key = history::mix(key, own ^ frames[i].code);
+    own ^= constants * 0xc2b2ae3d27d4eb4fULL;
+    own ^= lines * 0x165667b19e3779f9ULL;
+    own ^= hash;
+    own ^= first_line << 32;
+    key = history::mix(key, own ^ code);
   }
-  return key;
+  return true;
 }
 
-std::uint32_t PythonSites::define(history::Writer& writer, std::uint64_t key,
+template <class Memory>
+std::uint32_t PythonSites::define(history::Writer& writer, const Memory& memory, std::uint64_t key,
                                   const RawFrame* frames, std::uint32_t count) const {
   const history::QuietCall quiet;
   std::array<history::SiteFrame, kFramesMax> described;
@@ -207,13 +305,13 @@ std::uint32_t PythonSites::define(history::Writer& writer, std::uint64_t key,
   std::size_t used = 0;
   const auto text = [&](std::uint64_t address) -> const char* {
     char* const at = texts.data() + used;
-    const std::size_t bytes = python::text_at(*layout_, Direct{}, address, at, texts.size() - used);
+    const std::size_t bytes = python::text_at(*layout_, memory, address, at, texts.size() - used);
     used += bytes;
     return bytes == 0 ? "" : at;
   };
   for (std::uint32_t i = 0; i < count; ++i) {
     python::Position position;
-    python::position_of(*layout_, Direct{}, frames[i], position);
+    python::position_of(*layout_, memory, frames[i], position);
     described[i] = {text(frames[i].code + layout_->code_file), position.packed(),
                     text(frames[i].code + layout_->code_name), position.line};
   }

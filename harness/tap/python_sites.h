@@ -7,6 +7,7 @@
 
 #include "harness/history/writer.h"
 #include "harness/python/frames.h"
+#include "harness/tap/own_memory.h"
 
 #pragma GCC visibility push(hidden)
 
@@ -20,8 +21,10 @@ class PythonSites {
   bool begin();
 
   /// Id of the stack that the calling thread is on; 0 if it has no Python frames. At depth 30 a
-  /// stack that was seen before costs about 150 ns.
-  std::uint32_t site(history::Writer& writer) const;
+  /// stack that was seen before costs about 150 ns. `backward`: the one that this thread works for,
+  /// negative if for none. Autograd has a thread for each GPU, and Gloo's runs what is to follow a
+  /// collective: while the main thread waits for them in backward() they stand on its stack, too.
+  std::uint32_t site(history::Writer& writer, std::int32_t backward) const;
 
   /// The same stack as text, a line a frame, innermost first: position, line, function, file, with
   /// tabs between. Returns its bytes without the zero at the end.
@@ -29,12 +32,19 @@ class PythonSites {
 
  private:
   std::uint32_t walk(python::RawFrame* frames) const;
-  std::uint32_t define(history::Writer& writer, std::uint64_t key, const python::RawFrame* frames,
-                       std::uint32_t count) const;
-  [[nodiscard]] std::uint64_t key_of(const python::RawFrame* frames, std::uint32_t count) const;
+  std::uint32_t walk_backward(const CarefulPages& memory, python::RawFrame* frames) const;
+  std::uint32_t site_for_main(history::Writer& writer, python::RawFrame* frames, std::uint32_t own,
+                              std::int32_t backward) const;
+  template <class Memory>
+  std::uint32_t define(history::Writer& writer, const Memory& memory, std::uint64_t key,
+                       const python::RawFrame* frames, std::uint32_t count) const;
+  template <class Memory>
+  bool key_of(const Memory& memory, const python::RawFrame* frames, std::uint32_t count,
+              std::uint64_t& key) const;
 
   const python::Layout* layout_ = nullptr;
   std::uint64_t code_type_ = 0;
+  std::uint64_t main_thread_ = 0;  // Its state; 0: not known.
   void* (*this_thread_)() = nullptr;
   int (*finalizing_)() = nullptr;
 };

@@ -15,6 +15,10 @@
 #include "harness/tap/python_sites.h"
 #include "harness/tap/stack.h"
 
+namespace torch::autograd {
+TORCH_API int get_current_graph_task_id();  // Of graph_task.h, which asks for much more.
+}  // namespace torch::autograd
+
 namespace lockstep::tap {
 namespace {
 
@@ -70,7 +74,9 @@ __attribute__((noinline)) std::uint32_t call_site(std::uint32_t skip) {
   if (!the_tap->sites)
     return 0;
   if (the_tap->python) {
-    if (const std::uint32_t site = the_tap->python_sites.site(*the_tap->writer); site != 0)
+    const std::int32_t backward = torch::autograd::get_current_graph_task_id();
+    if (const std::uint32_t site = the_tap->python_sites.site(*the_tap->writer, backward);
+        site != 0)
       return site;
   }
   std::array<const void*, history::kFramesMax> addresses;

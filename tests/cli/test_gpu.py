@@ -22,6 +22,16 @@ dist.destroy_process_group()
 os._exit(0)
 """
 
+UNEVEN = """
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4).cuda())
+for _ in range(3 + dist.get_rank()):
+    model(torch.ones(2, 4, device="cuda")).sum().backward()
+dist.barrier()
+"""
+
 ON_ONE_DEVICE = """
 import os, sys
 import torch
@@ -53,6 +63,12 @@ class Gpu(ProgramTest):
         found = self.findings_of(KEEPS_MEMORY)
         self.assertEqual([(finding["code"], finding["also"]) for finding in found], [("LS104", ["LS106"])], found)
         self.assertIn("/dev/nvidia", found[0]["evidence"][0])
+
+    @unittest.skipIf(DEVICES < 1, f"needs 1 GPU, have {DEVICES}")
+    def test_what_the_thread_of_a_gpu_reduces_has_the_line_of_backward(self) -> None:
+        found = self.findings_of(UNEVEN)
+        self.assertEqual([(finding["code"], finding["culprits"]) for finding in found], [("LS305", [0])], found)
+        self.assertEqual([site["line"] for site in found[0]["sites"]], [8, 7])
 
     @unittest.skipIf(DEVICES < 2, f"needs 2 GPUs, have {DEVICES}")
     def test_ranks_that_never_chose_a_gpu_are_told(self) -> None:

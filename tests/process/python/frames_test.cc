@@ -56,7 +56,7 @@ void compare(const std::string& python) {
     EXPECT_EQ(shown(process.sites[site]), line.substr(tab));
     ++compared;
   }
-  EXPECT_EQ(compared, 17U);
+  EXPECT_EQ(compared, 21U);
   fs::remove_all(directory);
 }
 

@@ -1,5 +1,7 @@
 // The tap's reading of Python frames, as a library that any interpreter loads with ctypes: in one
 // piece, as the tap itself is compiled.
+#include <pthread.h>
+
 #include <string>
 
 #include "harness/python/frames.h"
@@ -9,6 +11,7 @@ namespace {
 
 lockstep::tap::PythonSites sites;
 lockstep::history::Writer* writer = nullptr;
+thread_local int backward = -1;  // As autograd numbers them.
 
 }  // namespace
 
@@ -29,9 +32,33 @@ EXPORTED unsigned probe_site() {
       writer->define_group({"probe", 1, 0, nullptr, 0, 0, true});
   lockstep::history::Issue call;
   call.op = lockstep::history::Op::kBarrier;
-  call.site = sites.site(*writer);
+  call.site = sites.site(*writer, backward);
   writer->returned_completed(writer->issue(group, call));
   return call.site;
+}
+
+/// The same from a thread that Python knows nothing of, with this name, which works for a backward
+/// of this number; it calls `then` if there is one, which takes the GIL and may call probe_site().
+EXPORTED unsigned probe_site_of_thread(const char* name, int works_for, unsigned (*then)()) {
+  struct Thread {
+    const char* name;
+    int works_for;
+    unsigned (*then)();
+    unsigned site;
+  } thread{name, works_for, then == nullptr ? probe_site : then, 0};
+  pthread_t id;
+  pthread_create(
+      &id, nullptr,
+      [](void* self) -> void* {
+        auto* const its = static_cast<Thread*>(self);
+        pthread_setname_np(pthread_self(), its->name);
+        backward = its->works_for;
+        its->site = its->then();
+        return nullptr;
+      },
+      &thread);
+  pthread_join(id, nullptr);
+  return thread.site;
 }
 
 /// Nanoseconds of one call, the least of many, from a stack that was seen before.
@@ -41,7 +68,7 @@ EXPORTED double probe_cost() {
     constexpr int kCalls = 100;
     const std::uint64_t begin = lockstep::history::clock_ns(CLOCK_MONOTONIC);
     for (int call = 0; call < kCalls; ++call)
-      sites.site(*writer);
+      sites.site(*writer, backward);
     const std::uint64_t took = lockstep::history::clock_ns(CLOCK_MONOTONIC) - begin;
     least = took < least ? took : least;
   }

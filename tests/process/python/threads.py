@@ -13,6 +13,10 @@ def in_socket(end):
     end.recv(1)  # SITE: socket
 
 
+def deep(depth, then, *args):
+    return deep(depth - 1, then, *args) if depth else then(*args)
+
+
 def in_sleep(epoch, below, none, large, text):
     time.sleep(1000)  # SITE: sleep
 
@@ -21,7 +25,7 @@ def main():
     lock = threading.Lock()
     lock.acquire()
     ours, theirs = socket.socketpair()
-    for target, args in ((in_lock, (lock,)), (in_socket, (ours,))):
+    for target, args in ((in_lock, (lock,)), (deep, (200, in_socket, ours))):
         threading.Thread(target=target, args=args, daemon=True).start()
     print("ready", flush=True)
     in_sleep(3, -7, 0, 1 << 40, "3")

@@ -2,7 +2,6 @@
 // whose deadlock is proven, and the proof must go.
 #include <gtest/gtest.h>
 
-#include <csignal>
 #include <functional>
 
 #include "checkers/deadlock.h"
@@ -145,68 +144,6 @@ TEST_F(Trap, AnIssuerThatIsInNoKnownWait) {  // A thread that issued once and ma
       sample.threads.push_back({2001, 'S', "futex_do_wait", 3, kMs});
   }
   expect_no_proof();
-}
-
-/// Rank 0 issues in a thread of its own, 2001, which its main thread joins. Rank 1 is idle for
-/// ever.
-struct Joined {
-  lockstep::Run run = proven_run();
-  StackSample* main{};
-  Joined() {
-    Process& process = process_of(run, Rank{0});
-    for (Collective& call : process.collectives)
-      call.thread = 2001;
-    for (StateSample& sample : run.states) {
-      if (sample.rank != Rank{0})
-        continue;
-      sample.caught_signals = 1U << (SIGINT - 1);
-      sample.threads.front().for_own_threads = sample.threads.front().for_ever = true;
-      sample.threads.push_back({2001, 'S', "futex_do_wait", 3, kMs});
-    }
-    for (StackSample& stack : run.stacks) {
-      if (stack.rank == Rank{0})
-        main = &stack;
-    }
-    StackSample issuer = *main;
-    issuer.tid = 2001;
-    *main = stack_of(run, Rank{0}, {"PyThread_acquire_lock_timed"});
-    main->frames.push_back({"/py/threading.py", 7, "", 1112, "Thread._wait_for_tstate_lock", {}});
-    const auto at = main - run.stacks.data();
-    run.stacks.push_back(issuer);
-    main = run.stacks.data() + at;
-  }
-  void each_sample(const std::function<void(StateSample&)>& change) {
-    for (StateSample& sample : run.states) {
-      if (sample.rank == Rank{0})
-        change(sample);
-    }
-  }
-  [[nodiscard]] bool is_proven() const { return certain_deadlock(run).has_value(); }
-};
-
-TEST_F(Trap, AMainThreadThatJoinsAnIssuerGoesOnWhenThatDoes) { EXPECT_TRUE(Joined().is_proven()); }
-
-TEST_F(Trap, AMainThreadThatSomethingElseMayWake) {
-  const auto proven_with = [](const std::function<void(Joined&)>& change) {
-    Joined joined;
-    change(joined);
-    return joined.is_proven();
-  };
-  EXPECT_FALSE(proven_with([](Joined& joined) {
-    joined.each_sample([](StateSample& sample) { sample.caught_signals.reset(); });
-  })) << "its handlers are not known";
-  EXPECT_FALSE(proven_with([](Joined& joined) {
-    joined.each_sample([](StateSample& sample) { *sample.caught_signals |= 1U << (SIGALRM - 1); });
-  })) << "a handler may raise";
-  EXPECT_FALSE(proven_with([](Joined& joined) {
-    joined.each_sample([](StateSample& sample) { sample.threads.front().for_own_threads = false; });
-  })) << "another process may wake it";
-  EXPECT_FALSE(proven_with([](Joined& joined) {
-    joined.each_sample([](StateSample& sample) { sample.threads.front().for_ever = false; });
-  })) << "it waits for a while";
-  EXPECT_FALSE(proven_with([](Joined& joined) {
-    joined.main->frames.back().function = "Condition.wait";
-  })) << "anybody may put something into a queue";
 }
 
 TEST_F(Trap, APythonThreadThatMayIssueForTheFirstTime) {  // A checkpoint thread on its own group.
