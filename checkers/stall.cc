@@ -43,12 +43,24 @@ std::string_view by_wait_channel(std::string_view wchan) {
   return "";
 }
 
-/// It waits for other ranks, in the store or in the transport: nothing of its own.
+/// It waits for other ranks, in the store, in the transport or for its GPU: nothing of its own.
 bool waits_for_others(const StackSample* stack) {
   return stack != nullptr &&
-         std::any_of(stack->frames.begin(), stack->frames.end(), [](const Frame& frame) {
-           return has(frame.function, "c10d::") || has(frame.function, "gloo::");
-         });
+         (awaits_device(*stack) ||
+          std::any_of(stack->frames.begin(), stack->frames.end(), [](const Frame& frame) {
+            return has(frame.function, "c10d::") || has(frame.function, "gloo::");
+          }));
+}
+
+/// Collectives go to its GPU, and where the host waits for that is not seen.
+bool may_wait_for_device(const ProcessState& state) {
+  const bool has_native =
+      state.main_stack != nullptr &&
+      std::any_of(state.main_stack->frames.begin(), state.main_stack->frames.end(),
+                  [](const Frame& frame) { return !frame.is_python(); });
+  return !has_native && std::any_of(state.open.begin(), state.open.end(), [](const auto* call) {
+    return call->completion_unseen && !history::is_point_to_point(call->op);
+  });
 }
 
 constexpr std::string_view kStopped = "is stopped by a signal";
@@ -70,6 +82,8 @@ std::string_view by_frames(const StackSample* stack) {
 /// Between its last sample and one that is old enough. Who goes to sleep all the time asks somebody
 /// for something, and that may be another rank's to give.
 bool computes(const Run& run, const ProcessState& state, std::uint64_t cutoff_ns) {
+  if (waits_for_others(state.main_stack) || may_wait_for_device(state))
+    return false;
   const StateSample* const last = last_state(run, state.process->pid, cutoff_ns);
   const ThreadState* const now = last == nullptr ? nullptr : main_thread_in(*last);
   const StateSample* before = nullptr;
@@ -327,15 +341,26 @@ std::string stalled_on(const Run& run, std::int32_t pid, const StackSample* stac
   }
 }
 
+namespace {
+
+/// What was put on a GPU may be done: it is not where a member has never come to it.
+bool waits_in(const ProcessState& state, const GroupView& group, const Collective& call) {
+  if (call.completion_unseen)
+    return state.main_stack != nullptr && awaits_device(*state.main_stack) &&
+           std::any_of(group.members.begin(), group.members.end(),
+                       [&](const Member& member) { return member.end_seq() <= call.seq; });
+  return !call.async || (state.main_stack != nullptr && in_collective_wait(*state.main_stack));
+}
+
+}  // namespace
+
 std::optional<Finding> stall(const Run& run, const Situation& situation) {
   std::optional<Finding> found;
   for (const ProcessState& state : situation.states()) {
     for (const Collective* call : state.open) {
       const GroupView* group = situation.group_of(state, *call);
-      const bool waited_for = state.main_stack != nullptr && in_collective_wait(*state.main_stack);
-      if ((call->async && !waited_for) || call->completion_unseen || group == nullptr ||
-          !group->fully_seen() || history::is_point_to_point(call->op) ||
-          (found && found->at_ns <= call->issued_ns))
+      if (group == nullptr || !group->fully_seen() || !waits_in(state, *group, *call) ||
+          history::is_point_to_point(call->op) || (found && found->at_ns <= call->issued_ns))
         continue;
       const StalledCall stalled(run, situation, state, *call);
       if (stalled.is_one())

@@ -174,6 +174,17 @@ bool in_data_loader(const std::vector<Frame>& frames) {
   });
 }
 
+bool awaits_device(const StackSample& stack) {
+  return std::any_of(stack.frames.begin(), stack.frames.end(), [](const Frame& frame) {
+    const std::string_view function = frame.function;
+    if (frame.is_python())
+      return has(function, "synchronize") && has(frame.module, "/torch/cuda/");
+    // Of the runtime and the driver of CUDA and of HIP: cudaStreamSynchronize, cuCtxSynchronize.
+    return (function.substr(0, 2) == "cu" || function.substr(0, 3) == "hip") &&
+           has(function, "Synchronize");
+  });
+}
+
 bool in_collective_wait(const StackSample& stack) {
   bool waits = false;
   bool sleeps = false;

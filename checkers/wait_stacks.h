@@ -48,6 +48,9 @@ bool is_in_new_group(const StackSample& stack);
 /// In the code of torch.utils.data's loader, which fetches a batch.
 bool in_data_loader(const std::vector<Frame>& frames);
 
+/// Until a GPU has done what was put on it, collectives of other ranks among it.
+bool awaits_device(const StackSample& stack);
+
 /// In a c10d wait without a limit of its own (a store wait is none).
 bool in_collective_wait(const StackSample& stack);
 

@@ -185,7 +185,7 @@ class Session {
             return "deadlock: " + event.text;
           break;
         case Kind::kInterrupted:
-          job.sample();
+          job.sample(/*before_the_end=*/true);
           tell_activity("STOPPING", event.text, follower);
           record(Acted{.at_ns = event.since_ns != 0 ? event.since_ns : now_ns(),
                        .action = "interrupted",
@@ -260,7 +260,7 @@ class Session {
   }
 
   std::string give_up(launch::RunJob& job, const history::Follower& follower) {
-    job.sample();
+    job.sample(/*before_the_end=*/true);
     std::string why = fmt::format("--stall-limit {} s", command_.stall_limit_s);
     tell_activity("STALLED", why, follower);
     record(Acted{.at_ns = now_ns(), .action = "deadline", .reason = why});

@@ -159,7 +159,7 @@ static_assert(sizeof(DigestEntry) == 32);
 enum SlotFlag : std::uint8_t {
   kAsync = 1U << 0,
   kOverlapped = 1U << 1,
-  kCompletionUnseen = 1U << 2,  ///< Nothing will ever say that it completed.
+  kNeverTold = 1U << 2,  ///< In older files, for kStampNeverTold.
 };
 
 /// One collective. `returned` and `completed` are stamps; the rest is constant once committed.
@@ -184,9 +184,10 @@ struct Slot {
 static_assert(sizeof(Slot) == 128);
 
 /// A stamp: lap of the ring (15 bits), error bit, nanoseconds since the issue (48 bits, 0 = not
-/// yet, saturating). The lap keeps a late completion from marking the record that has taken over
-/// the slot.
-constexpr std::uint64_t kStampDeltaMax = (1ULL << 48) - 1;
+/// yet, saturating; all set = it will never be told). The lap keeps a late completion from marking
+/// the record that has taken over the slot.
+constexpr std::uint64_t kStampNeverTold = (1ULL << 48) - 1;
+constexpr std::uint64_t kStampDeltaMax = kStampNeverTold - 1;
 constexpr std::uint64_t empty_stamp(std::uint64_t lap) { return (lap & 0x7fff) << 49; }
 constexpr std::uint64_t stamp(std::uint64_t lap, bool error, std::uint64_t delta_ns) {
   const std::uint64_t delta = delta_ns == 0               ? 1
@@ -194,7 +195,10 @@ constexpr std::uint64_t stamp(std::uint64_t lap, bool error, std::uint64_t delta
                                                           : delta_ns;
   return empty_stamp(lap) | static_cast<std::uint64_t>(error) << 48 | delta;
 }
-constexpr std::uint64_t stamp_delta(std::uint64_t word) { return word & kStampDeltaMax; }
+constexpr std::uint64_t stamp_never_told(std::uint64_t lap) {
+  return empty_stamp(lap) | kStampNeverTold;
+}
+constexpr std::uint64_t stamp_delta(std::uint64_t word) { return word & kStampNeverTold; }
 constexpr bool stamp_error(std::uint64_t word) { return (word >> 48 & 1) != 0; }
 
 // --- Hashes

@@ -95,7 +95,6 @@ bool ProcessReader::take_slot(const Slot& slot, std::uint64_t record, bool final
   collective.reduce_op = static_cast<ReduceOp>(slot.reduce_op);
   collective.async = (slot.flags & kAsync) != 0;
   collective.overlapped = (slot.flags & kOverlapped) != 0;
-  collective.completion_unseen = (slot.flags & kCompletionUnseen) != 0;
   collective.root = slot.root;
   collective.tag = slot.tag;
   collective.numel_in = slot.numel_in;
@@ -131,12 +130,14 @@ bool ProcessReader::take_slot(const Slot& slot, std::uint64_t record, bool final
 /// Stamps count only if they are of the record's own lap; a delta beyond 2^64 - issue is nonsense.
 void ProcessReader::set_stamps(Collective& collective, const Slot& slot) {
   const auto time_of = [&](std::uint64_t word) -> std::optional<std::uint64_t> {
-    if (stamp_delta(word) == 0)
+    if (stamp_delta(word) == 0 || stamp_delta(word) == kStampNeverTold)
       return std::nullopt;
     return collective.issued_ns + stamp_delta(word);
   };
   collective.returned_ns = time_of(slot.returned);
   collective.completed_ns = time_of(slot.completed);
+  collective.completion_unseen =
+      (slot.flags & kNeverTold) != 0 || stamp_delta(slot.completed) == kStampNeverTold;
   collective.failed = (collective.returned_ns && stamp_error(slot.returned)) ||
                       (collective.completed_ns && stamp_error(slot.completed));
 }

@@ -50,9 +50,7 @@ struct Issue {
   DType dtype = DType::kNone;
   ReduceOp reduce_op = ReduceOp::kNone;
   bool async = false;
-  bool completion_unseen = false;  ///< completed() will never be called for it.
-  std::int32_t gpu = -1;           ///< Index of the GPU of its tensors; see Writer::set_device.
-  std::int32_t root = -1;          ///< Root; for point-to-point the peer (-1: from anyone).
+  std::int32_t root = -1;  ///< Root; for point-to-point the peer (-1: from anyone).
   std::int32_t tag = 0;
   std::uint64_t numel_in = 0, numel_out = 0;
   std::uint64_t counts_hash = 0;
@@ -104,6 +102,8 @@ class Writer {
   /// Both at one instant (the call blocks until its result is there), for the price of one clock
   /// read.
   void returned_completed(const Ticket& ticket, bool failed = false) noexcept;
+  /// It came back, and nothing will ever tell when its result is there.
+  void returned_untold(const Ticket& ticket) noexcept;
 
   /// Writes the closing record. Later records are still taken, and make the file "not closed"
   /// again.
@@ -150,8 +150,8 @@ class Writer {
   bool take_slot(Ticket& ticket) noexcept;
   void retire(Slot& slot, std::uint64_t lap) noexcept;
   Slot* free_pending() noexcept;
-  bool set_stamp(const Ticket& ticket, std::uint64_t Slot::*word, std::uint64_t now,
-                 bool error) noexcept;
+  static std::uint64_t stamp_now(const Ticket& ticket, bool error) noexcept;
+  bool set_stamp(const Ticket& ticket, std::uint64_t Slot::*word, std::uint64_t value) noexcept;
   bool set_pending(std::uint64_t record, std::uint64_t Slot::*word, std::uint64_t value) noexcept;
   Channel* channel_of(std::uint32_t group, Op op, std::int32_t peer, std::int32_t tag,
                       std::uint32_t& number) noexcept;

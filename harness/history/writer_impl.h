@@ -284,8 +284,7 @@ inline Ticket Writer::issue(GroupHandle group, const Issue& call) noexcept {
     slot->dtype = static_cast<std::uint8_t>(call.dtype);
     slot->reduce_op = static_cast<std::uint8_t>(call.reduce_op);
     slot->flags =
-        static_cast<std::uint8_t>((call.async ? kAsync : 0) | (overlapped ? kOverlapped : 0) |
-                                  (call.completion_unseen ? kCompletionUnseen : 0));
+        static_cast<std::uint8_t>((call.async ? kAsync : 0) | (overlapped ? kOverlapped : 0));
     __atomic_store_n(&slot->commit, ticket.record + 1, __ATOMIC_RELEASE);
   } else {
     drop(&FileHeader::dropped_records);
@@ -333,22 +332,28 @@ inline void Writer::fold_signature(GroupState& state, GroupEntry& totals, std::u
 }
 
 inline void Writer::returned(const Ticket& ticket, bool threw) noexcept {
-  if (live(ticket) && set_stamp(ticket, &Slot::returned, clock_ns(CLOCK_MONOTONIC), threw))
+  if (live(ticket) && set_stamp(ticket, &Slot::returned, stamp_now(ticket, threw)))
     leave(ticket);
 }
 
 inline void Writer::completed(const Ticket& ticket, bool failed) noexcept {
   if (live(ticket))
-    set_stamp(ticket, &Slot::completed, clock_ns(CLOCK_MONOTONIC), failed);
+    set_stamp(ticket, &Slot::completed, stamp_now(ticket, failed));
 }
 
 inline void Writer::returned_completed(const Ticket& ticket, bool failed) noexcept {
   if (!live(ticket))
     return;
-  const std::uint64_t now = clock_ns(CLOCK_MONOTONIC);
-  set_stamp(ticket, &Slot::completed, now, failed);
-  if (set_stamp(ticket, &Slot::returned, now, failed))
+  const std::uint64_t now = stamp_now(ticket, failed);
+  set_stamp(ticket, &Slot::completed, now);
+  if (set_stamp(ticket, &Slot::returned, now))
     leave(ticket);
+}
+
+inline void Writer::returned_untold(const Ticket& ticket) noexcept {
+  if (live(ticket))
+    set_stamp(ticket, &Slot::completed, stamp_never_told(ticket.lap));
+  returned(ticket);
 }
 
 // --- Small parts

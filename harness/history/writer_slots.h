@@ -56,8 +56,7 @@ inline bool Writer::take_slot(Ticket& ticket) noexcept {
 
 inline bool Writer::is_open(const Slot& slot) noexcept {
   return stamp_delta(__atomic_load_n(&slot.returned, __ATOMIC_ACQUIRE)) == 0 ||
-         ((slot.flags & kCompletionUnseen) == 0 &&
-          stamp_delta(__atomic_load_n(&slot.completed, __ATOMIC_ACQUIRE)) == 0);
+         stamp_delta(__atomic_load_n(&slot.completed, __ATOMIC_ACQUIRE)) == 0;
 }
 
 /// Zero is seen before anything that is written after it. (An exchange, since ThreadSanitizer knows
@@ -122,10 +121,13 @@ inline Slot* Writer::free_pending() noexcept {
   return second_best;
 }
 
+inline std::uint64_t Writer::stamp_now(const Ticket& ticket, bool error) noexcept {
+  return stamp(ticket.lap, error, clock_ns(CLOCK_MONOTONIC) - ticket.issued_ns);
+}
+
 /// True if the stamp was set, or its record is gone: then it is counted all the same.
-inline bool Writer::set_stamp(const Ticket& ticket, std::uint64_t Slot::*word, std::uint64_t now,
-                              bool error) noexcept {
-  const std::uint64_t value = stamp(ticket.lap, error, now - ticket.issued_ns);
+inline bool Writer::set_stamp(const Ticket& ticket, std::uint64_t Slot::*word,
+                              std::uint64_t value) noexcept {
   std::uint64_t expected = empty_stamp(ticket.lap);
   if (!__atomic_compare_exchange_n(&(ticket.slot->*word), &expected, value, false, __ATOMIC_RELEASE,
                                    __ATOMIC_RELAXED)) {
@@ -137,6 +139,8 @@ inline bool Writer::set_stamp(const Ticket& ticket, std::uint64_t Slot::*word, s
     if (!counts)
       return false;
   }
+  if (stamp_delta(value) == kStampNeverTold)
+    return true;  // It stays one that has not completed.
   GroupEntry& totals = entry(ticket.group);
   const bool returned = word == &Slot::returned;
   std::uint64_t& total = ticket.point_to_point

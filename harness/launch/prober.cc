@@ -107,11 +107,13 @@ std::optional<std::string> Prober::step(const std::vector<Watched>& processes) {
   return reason;
 }
 
-void Prober::look(const std::vector<Watched>& processes) {
+void Prober::look(const std::vector<Watched>& processes, bool before_the_end) {
   if (options_.follower == nullptr)
     return;
   options_.follower->poll();
+  stops_those_that_run_ = before_the_end;
   sample_stacks(processes);
+  stops_those_that_run_ = false;
   std::this_thread::sleep_for(kSettle);
   read_states(processes);
   std::this_thread::sleep_for(options_.between_samples);
@@ -167,7 +169,8 @@ void Prober::sample_stacks(const std::vector<Watched>& processes) {
 }
 
 void Prober::sample_stack(const Watched& watched, std::int32_t tid, Clock::time_point deadline) {
-  if (!os::sleeps_in_restartable_wait(watched.id.pid, tid)) {
+  if (!os::sleeps_in_restartable_wait(watched.id.pid, tid) &&
+      !(stops_those_that_run_ && os::runs(watched.id.pid, tid))) {
     if (options_.all_threads)
       scan_stack(watched, tid);
     return;

@@ -53,8 +53,9 @@ class Prober {
 
   /// Does what is due now. A value: StopWhen's reason to stop.
   std::optional<std::string> step(const std::vector<Watched>& processes);
-  /// Stacks and two readings of states at once, whether they stand still or not.
-  void look(const std::vector<Watched>& processes);
+  /// Stacks and two readings of states at once, whether they stand still or not. If the processes
+  /// are about to be ended, threads that run are stopped for that, too.
+  void look(const std::vector<Watched>& processes, bool before_the_end = false);
   /// When a process last did something that its history shows, came or went.
   [[nodiscard]] Clock::time_point last_move() const { return last_move_; }
   /// When step() has something to do next.
@@ -100,6 +101,7 @@ class Prober {
   std::map<std::int32_t, Stillness> still_{};       // By pid.
   std::vector<os::PythonThread> python_threads_{};  // Of the process that is being looked at.
   bool refusal_noted_{};
+  bool stops_those_that_run_{};
 };
 
 }  // namespace lockstep::launch

@@ -59,7 +59,9 @@ class RunJob::Impl {
   EndReport end(const std::string& reason);
   EndReport clear();
   void spare(std::vector<os::ProcessStat>& spared);
-  void sample() { prober_.look(processes_.living(/*with_command=*/true)); }
+  void sample(bool before_the_end) {
+    prober_.look(processes_.living(/*with_command=*/true), before_the_end);
+  }
   [[nodiscard]] std::vector<const JobProcess*> processes() const;
   [[nodiscard]] std::int32_t world_size() const { return std::max(options_.ranks, world_size_); }
   [[nodiscard]] Clock::time_point last_move() const { return prober_.last_move(); }
@@ -225,7 +227,7 @@ void RunJob::Impl::look_at_who_aborts() {
     waiting.push_back(path);
   }
   if (!waiting.empty())
-    sample();
+    sample(/*before_the_end=*/false);
   for (const fs::path& path : waiting)
     fs::remove(path, ignored);
 }
@@ -437,7 +439,7 @@ RunEvent RunJob::wait(Clock::time_point deadline) { return impl_->wait(deadline)
 std::vector<const JobProcess*> RunJob::processes() const { return impl_->processes(); }
 std::int32_t RunJob::world_size() const { return impl_->world_size(); }
 RunJob::Clock::time_point RunJob::last_move() const { return impl_->last_move(); }
-void RunJob::sample() { impl_->sample(); }
+void RunJob::sample(bool before_the_end) { impl_->sample(before_the_end); }
 EndReport RunJob::end(const std::string& reason) { return impl_->end(reason); }
 EndReport RunJob::clear() { return impl_->clear(); }
 

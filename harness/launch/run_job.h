@@ -66,7 +66,7 @@ class RunJob {
   /// When a rank last did something that its history shows.
   [[nodiscard]] Clock::time_point last_move() const;
   /// A look at what every rank does now, written into the journal; for an end that nothing proves.
-  void sample();
+  void sample(bool before_the_end = false);
 
   /// TERM, grace, KILL to everything of the job. Idempotent.
   EndReport end(const std::string& reason);

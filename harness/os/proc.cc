@@ -214,6 +214,12 @@ bool has_environment_entry(std::int32_t pid, std::string_view entry) {
          environment_value(pid, entry.substr(0, equals)) == entry.substr(equals + 1);
 }
 
+bool runs(std::int32_t pid, std::int32_t tid) {
+  const std::string stat = read_proc_file(fmt::format("/proc/{}/task/{}/stat", pid, tid));
+  const std::vector<std::string_view> fields = fields_after_name(stat);
+  return !fields.empty() && fields[0] == "R";
+}
+
 bool sleeps_in_restartable_wait(std::int32_t pid, std::int32_t tid) {
   const std::string base = fmt::format("/proc/{}/task/{}/", pid, tid);
   const std::string stat = read_proc_file(base + "stat");

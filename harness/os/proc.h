@@ -79,6 +79,9 @@ std::optional<std::string> environment_value(std::int32_t pid, std::string_view 
 /// known.
 bool sleeps_in_restartable_wait(std::int32_t pid, std::int32_t tid);
 
+/// It is on a processor, or wants to be. False when not known.
+bool runs(std::int32_t pid, std::int32_t tid);
+
 /// Of this process, ascending; one of them may be that of the look itself.
 std::vector<std::int32_t> open_descriptors();
 

@@ -161,7 +161,7 @@ struct Operation::Counts {
   std::uint64_t numel{};
   std::uint64_t hash{};
   DType dtype{};
-  bool elsewhere{};      // Not all of it is in memory of the CPU.
+  bool on_device{};      // Not all of it is in memory of the CPU.
   std::int32_t gpu{-1};  // Of its first tensor on one.
 };
 
@@ -175,7 +175,7 @@ void Operation::add(const c10::IValue& value, Counts& counts) {
     const DType dtype = dtype_of(tensor.scalar_type());
     counts.numel += numel;
     if (!tensor.is_cpu()) {
-      counts.elsewhere = true;
+      counts.on_device = true;
       if (counts.gpu < 0 && tensor.is_cuda())
         counts.gpu = static_cast<std::int32_t>(tensor.get_device());
     }
@@ -187,8 +187,9 @@ void Operation::add(const c10::IValue& value, Counts& counts) {
   }
 }
 
-history::Issue Operation::read(const c10::IValue* arguments) const {
-  history::Issue issue;
+Operation::Call Operation::read(const c10::IValue* arguments) const {
+  Call call;
+  history::Issue& issue = call.issue;
   issue.op = op_;
   Counts in, out;
   for (const int at : inputs_)
@@ -199,9 +200,8 @@ history::Issue Operation::read(const c10::IValue* arguments) const {
   issue.numel_out = out.numel;
   issue.dtype = in.dtype != DType::kNone ? in.dtype : out.dtype;
   issue.counts_hash = history::mix(history::mix(in.hash, 1), out.hash);
-  // On other devices a future is done when the work has been queued.
-  issue.completion_unseen = in.elsewhere || out.elsewhere;
-  issue.gpu = in.gpu >= 0 ? in.gpu : out.gpu;
+  call.on_device = in.on_device || out.on_device;
+  call.gpu = in.gpu >= 0 ? in.gpu : out.gpu;
   for (const int at : splits_) {
     for (const std::int64_t split : arguments[at].toIntVector())
       issue.counts_hash = history::mix(issue.counts_hash, static_cast<std::uint64_t>(split));
@@ -218,7 +218,7 @@ history::Issue Operation::read(const c10::IValue* arguments) const {
   if (timeout_ >= 0)
     issue.timeout_ms = arguments[timeout_].toInt();
   issue.async = async_ >= 0 ? arguments[async_].toBool() : op_ != Op::kMonitoredBarrier;
-  return issue;
+  return call;
 }
 
 }  // namespace lockstep::tap

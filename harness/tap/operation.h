@@ -50,9 +50,13 @@ class Operation {
 
   /// Null if the argument is not a group.
   [[nodiscard]] c10d::ProcessGroup* group(const c10::IValue* arguments) const;
-  /// Everything but the site. Completion is unseen at least where a future would not tell when the
-  /// operation is really done. Allocates nothing.
-  [[nodiscard]] history::Issue read(const c10::IValue* arguments) const;
+  struct Call {
+    history::Issue issue{};  ///< Everything but the site.
+    bool on_device{};        ///< Not all of its tensors are in memory of the CPU.
+    std::int32_t gpu{-1};    ///< Index of the first of them on one; see Writer::set_device.
+  };
+  /// Allocates nothing.
+  [[nodiscard]] Call read(const c10::IValue* arguments) const;
 
  private:
   struct Counts;

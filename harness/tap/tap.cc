@@ -102,13 +102,12 @@ class Kernel : public c10::OperatorKernel {
 
  private:
   struct Passed;
-  [[nodiscard]] bool has_no_future() const;
-  /// The future that tells when `result` is there; null if nothing will tell.
+  /// The future that tells when `result` is there; null if nothing will tell. (One that knows of
+  /// devices is done when the work has been queued there.)
   c10::intrusive_ptr<c10::ivalue::Future> future_of(const c10::IValue& result);
 
   Operation operation_;
   FutureSupport futures_{};
-  std::atomic<bool> no_future_{};  // The last Work asked had none.
 };
 
 // The return of a call, also by exception.
@@ -116,11 +115,13 @@ struct Kernel::Passed {
   Groups::Known* known{};
   c10d::ProcessGroup* group{};
   Ticket ticket{};
-  bool done{};  // When it returns its result is there.
+  enum class Result : std::uint8_t { kThere, kUntold, kLater } result{Result::kThere};
   bool failed{true};
   ~Passed() {
-    if (done || failed)
+    if (failed || result == Result::kThere)
       the_tap->writer->returned_completed(ticket, failed);
+    else if (result == Result::kUntold)
+      the_tap->writer->returned_untold(ticket);
     else
       the_tap->writer->returned(ticket);
     if (failed)  // Perhaps before it came to the backend.
@@ -128,21 +129,6 @@ struct Kernel::Passed {
     Groups::leave(*known);
   }
 };
-
-bool Kernel::has_no_future() const {
-  switch (operation_.op()) {
-    // Gloo's Works of these have no future (2.11 to 2.15). To be known before the first was asked.
-    case Op::kSend:
-    case Op::kRecv:
-    case Op::kRecvAny:
-    case Op::kReduceScatter:
-    case Op::kReduceScatterSingle:
-    case Op::kReduceScatterCoalesced:
-      return true;
-    default:
-      return no_future_.load(std::memory_order_relaxed);
-  }
-}
 
 void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                         torch::jit::Stack* stack) {
@@ -156,25 +142,26 @@ void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     op.redispatchBoxed(below, stack);
     return;
   }
-  history::Issue issue = operation_.read(arguments);
-  issue.completion_unseen =
-      operation_.returns_work() && (issue.completion_unseen || has_no_future());
-  issue.site = call_site(/*skip=*/1);
-  Passed passed{known, group, {}, !operation_.returns_work()};
-  passed.ticket = the_tap->writer->issue({known->handle.load(std::memory_order_relaxed)}, issue);
-  if (issue.gpu >= 0 && !the_tap->device_told.load(std::memory_order_relaxed))
-    tell_device(issue.gpu);
+  Operation::Call call = operation_.read(arguments);
+  call.issue.site = call_site(/*skip=*/1);
+  Passed passed{known, group};
+  passed.ticket =
+      the_tap->writer->issue({known->handle.load(std::memory_order_relaxed)}, call.issue);
+  if (call.gpu >= 0 && !the_tap->device_told.load(std::memory_order_relaxed))
+    tell_device(call.gpu);
   op.redispatchBoxed(below, stack);
   passed.failed = false;
   if (operation_.composed())
     Groups::count_again(*known, *group);
-  if (issue.completion_unseen || !operation_.returns_work() || stack->empty())
+  if (!operation_.returns_work())
     return;
-  const auto future = future_of(stack->back());
-  if (future && future->completed()) {
-    passed.done = true;
+  const auto future = call.on_device || stack->empty() ? nullptr : future_of(stack->back());
+  if (!future) {
+    passed.result = Passed::Result::kUntold;
+  } else if (future->completed()) {
     passed.failed = future->hasError();
-  } else if (future) {
+  } else {
+    passed.result = Passed::Result::kLater;
     future->addCallback(
         [ticket = passed.ticket](c10::ivalue::Future& done) {
           the_tap->writer->completed(ticket, done.hasError());
@@ -197,10 +184,10 @@ c10::intrusive_ptr<c10::ivalue::Future> Kernel::future_of(const c10::IValue& res
   } catch (const std::exception&) {
     // Told by exception only; see learn().
   }
-  if (known == FutureSupport::Answer::kNotAsked) {
+  if (future && !future->devices().empty())
+    future.reset();
+  if (known == FutureSupport::Answer::kNotAsked)
     futures_.learn(type, future ? FutureSupport::Answer::kYes : FutureSupport::Answer::kNo);
-    no_future_.store(!future, std::memory_order_relaxed);
-  }
   return future;
 }
 

@@ -46,9 +46,10 @@ std::vector<std::byte> written_file(const std::string& directory, std::uint64_t 
     call.op = static_cast<Op>(i % static_cast<std::uint64_t>(Op::kCount));
     call.dtype = DType::kFloat32;
     call.site = i % 2 == 0 ? site : 0;
-    call.completion_unseen = is_point_to_point(call.op);
     const Ticket ticket = writer->issue(i % 5 == 4 ? late : dp, call);
-    if (i % 7 != 3)
+    if (i % 7 != 3 && is_point_to_point(call.op))
+      writer->returned_untold(ticket);
+    else if (i % 7 != 3)
       writer->returned(ticket);
     if (i % 7 != 3 && i % 11 != 5)
       writer->completed(ticket, i % 13 == 0);

@@ -96,6 +96,48 @@ void waits_for_own_threads(StateSample& /*sample*/, ThreadState& thread) {
   thread.for_own_threads = true;
 }
 
+/// Whatever this rank issued went to its GPU, and its main thread is there, inside of `functions`.
+void works_on_gpu(lockstep::Run& run, Rank rank, const std::vector<std::string>& functions) {
+  for (Collective& call : process_of(run, rank).collectives) {
+    call.completed_ns.reset();
+    call.returned_ns = call.issued_ns + 1;
+    call.completion_unseen = true;
+  }
+  std::erase_if(run.stacks, [&](const StackSample& stack) { return stack.rank == rank; });
+  run.stacks.push_back(stack_of(run, rank, functions));
+  run.stacks.back().frames.push_back({"/t.py", 7, "/t.py", 9, "step", {}});
+}
+
+TEST(Stall, WhoWaitsForItsGpuWaitsForThoseWhoDidNotCome) {
+  const auto waiting_in = [](const std::vector<std::string>& functions) {
+    lockstep::Run run = stalled([](ThreadState& thread) { thread.wchan = "hrtimer_nanosleep"; });
+    works_on_gpu(run, Rank{0}, functions);
+    return run;
+  };
+  const Finding finding = said_of(waiting_in({"", "cuStreamSynchronize", "cudaStreamSynchronize"}));
+  EXPECT_EQ(finding.code, "LS303");
+  EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
+  EXPECT_EQ(finding.seq, 2U);
+  for (const auto& elsewhere : {std::vector<std::string>{"at::native::sum"}, {}}) {
+    const Verdict verdict = checkers::Deadlock().check(waiting_in(elsewhere));
+    EXPECT_EQ(verdict.outcome, Outcome::kUndecided) << "it may be done";
+  }
+}
+
+TEST(Stall, WhoMayWaitForItsGpuIsNotBusyWithItsOwn) {
+  const auto late_in = [](const std::vector<std::string>& functions) {
+    lockstep::Run run = late({Rank{0}}, [](StateSample& sample, ThreadState& thread) {
+      thread.state = 'R';
+      thread.cpu_ns = sample.at_ns;
+    });
+    works_on_gpu(run, Rank{0}, functions);
+    return said_of(run).culprits;
+  };
+  EXPECT_EQ(late_in({"at::native::sum"}), RankSet{Rank{0}});
+  EXPECT_EQ(late_in({"cudaDeviceSynchronize"}), RankSet{});
+  EXPECT_EQ(late_in({}), RankSet{}) << "that is not seen";
+}
+
 TEST(Stall, OneOfThreeIsNamedOnlyWhereItIsBusyWithItsOwn) {
   const Finding own = said_of(late({Rank{0}}, waits_for_own_threads));
   EXPECT_EQ(own.code, "LS301");

@@ -82,7 +82,6 @@ inline Issue send_to(std::int32_t peer, std::int32_t tag = 0) {
   call.dtype = DType::kFloat32;
   call.root = peer;
   call.tag = tag;
-  call.completion_unseen = true;
   return call;
 }
 

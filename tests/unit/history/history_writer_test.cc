@@ -134,7 +134,7 @@ TEST(HistoryWriter, PointToPointCountsPerChannelAndNotInTheGroup) {
   ASSERT_NE(writer, nullptr);
   const GroupHandle dp = define(*writer, "dp");
   for (const Issue& call : {send_to(2), send_to(3), all_reduce(1), send_to(2), send_to(2, 9)})
-    writer->returned(writer->issue(dp, call));
+    writer->returned_untold(writer->issue(dp, call));
   const Process process = read_back(writer->path()).process;
   std::vector<std::uint64_t> seqs;
   for (const Collective& collective : process.collectives)
@@ -143,7 +143,26 @@ TEST(HistoryWriter, PointToPointCountsPerChannelAndNotInTheGroup) {
   EXPECT_EQ(process.groups[0].issued, 1U);
   EXPECT_EQ(process.groups[0].p2p_issued, 4U);
   EXPECT_EQ(process.groups[0].p2p_returned, 4U);
-  EXPECT_TRUE(process.collectives[0].completion_unseen);
+}
+
+TEST(HistoryWriter, ACompletionThatIsNeverToldIsNoneAndSaysSo) {
+  const TempDir place;
+  const auto writer = open_writer(place);
+  ASSERT_NE(writer, nullptr);
+  const GroupHandle dp = define(*writer, "dp");
+  const Ticket untold = writer->issue(dp, all_reduce(1));
+  EXPECT_FALSE(read_back(writer->path()).process.collectives[0].completion_unseen)
+      << "not yet back";
+  writer->returned_untold(untold);
+  writer->completed(untold);
+  writer->returned(writer->issue(dp, all_reduce(2)));
+  const Process process = read_back(writer->path()).process;
+  ASSERT_EQ(process.collectives.size(), 2U);
+  EXPECT_TRUE(process.collectives[0].completion_unseen && process.collectives[0].returned_ns);
+  EXPECT_FALSE(process.collectives[0].completed_ns || process.collectives[0].failed);
+  EXPECT_FALSE(process.collectives[1].completion_unseen);
+  EXPECT_EQ(process.groups[0].returned, 2U);
+  EXPECT_EQ(process.groups[0].completed, 0U);
 }
 
 TEST(HistoryWriter, NoTwoChannelsShareTheirCount) {
