@@ -8,6 +8,7 @@
 #include "checkers/agreement.h"
 #include "checkers/attribution.h"
 #include "checkers/failures.h"
+#include "checkers/giving_up.h"
 #include "checkers/knots.h"
 #include "checkers/owing.h"
 #include "checkers/parting.h"
@@ -296,19 +297,6 @@ bool acted(const Run& run, std::string_view action) {
                      [&](const Acted& act) { return act.action == action; });
 }
 
-/// Than any call of the job before it: ranks of a healthy job wait for each other, too.
-bool waited_longer_than_ever(const Run& run, const Finding& stalled, std::uint64_t cutoff_ns) {
-  auto longest =
-      static_cast<std::uint64_t>(std::chrono::nanoseconds(kStallIsNoticedAfter).count()) / 2;
-  for (const Process& process : run.processes) {
-    for (const Collective& call : process.collectives) {
-      if (call.completed_ns && *call.completed_ns <= cutoff_ns)
-        longest = std::max(longest, *call.completed_ns - call.issued_ns);
-    }
-  }
-  return cutoff_ns > stalled.at_ns + 2 * longest;
-}
-
 /// The limit for stalls had passed, or somebody lost patience, who may have been wrong.
 bool is_stalled(const Run& run, const Finding& stalled, std::uint64_t cutoff_ns) {
   const bool by_somebody = acted(run, "interrupted") || ended_from_outside_ns(run);
@@ -386,6 +374,11 @@ Verdict Deadlock::check(const Run& run) const {
   }
   if (run.live) {
     verdict.reason = "the run goes on";
+    return verdict;
+  }
+  if (auto finding = given_up(run)) {
+    verdict.outcome = Outcome::kFail;
+    verdict.findings.push_back(std::move(*finding));
     return verdict;
   }
   if (situation.cutoff_ns() ==

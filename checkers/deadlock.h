@@ -1,17 +1,12 @@
 // Is the job stuck for ever? Proves it from what every process waits for, or does not claim it.
 #pragma once
 
-#include <chrono>
 #include <optional>
 #include <string>
 
 #include "harness/verdict/verdict.h"
 
 namespace lockstep::checkers {
-
-/// A stall is worth a word once nothing has moved for so long. Whoever ends a job sooner may just
-/// have ended a slow one: that is no finding.
-inline constexpr std::chrono::seconds kStallIsNoticedAfter{10};
 
 class Deadlock : public Checker {
  public:

@@ -37,7 +37,8 @@ bool speaks_of_a_peer(std::string_view text) {
                     "Broken pipe", "gloo/transport", "Application timeout caused pair closure",
                     "Timed out waiting", "Socket Timeout", "ncclRemoteError", "monitoredBarrier",
                     "Operation timed out!", "of the same param in process 0",
-                    "NCCL communicator was aborted", "recvValue failed"});
+                    "NCCL communicator was aborted", "recvValue failed"}) ||
+         speaks_of_its_watchdog(text);
 }
 
 /// Or else of a worker of its data loader, which it has connections to as well.
@@ -82,10 +83,44 @@ bool wrote_to_nobody(const Run& run, const ProcessEnd& end) {
                      });
 }
 
+/// The first call that was put on its device and that a member never came to.
+void say_what_its_device_waited_for(const std::vector<GroupView>& groups, Failure& failure) {
+  const GroupView* in = nullptr;
+  const Collective* first = nullptr;
+  const auto never_came = [&](const Member& member, std::uint64_t seq) {
+    return member.rank != failure.rank && member.vouches && member.issued <= seq;
+  };
+  for (const GroupView& group : groups) {
+    const Member* const member = group.member(failure.rank);
+    for (std::uint64_t seq = member == nullptr ? 0 : member->first_seq;
+         member != nullptr && seq < member->end_seq(); ++seq) {
+      const Collective* const call = member->at(seq);
+      if (call == nullptr || !call->completion_unseen ||
+          (first != nullptr && call->issued_ns >= first->issued_ns) ||
+          std::none_of(group.members.begin(), group.members.end(),
+                       [&](const Member& other) { return never_came(other, seq); }))
+        continue;
+      first = call;
+      in = &group;
+    }
+  }
+  if (first == nullptr)
+    return;
+  failure.waited.push_back(fmt::format("it had waited in {} for others", in->label(*first)));
+  for (const Member& member : in->members) {
+    if (never_came(member, first->seq))
+      failure.waited.push_back(where_it_was(member, first->seq, failure.at_ns));
+  }
+}
+
 /// Who raises, or ends itself, after such a wait for ranks that have not come does so because of
 /// them, whatever it says: a time of its own ran out, or it put the error of the call into its own
 /// words.
 void say_what_it_waited_for(const std::vector<GroupView>& groups, Failure& failure) {
+  if (speaks_of_its_watchdog(failure.exception)) {
+    say_what_its_device_waited_for(groups, failure);
+    return;
+  }
   constexpr std::uint64_t kWaitedNs = 1'000'000'000;
   const GroupView* in = nullptr;
   const Collective* last = nullptr;  // That its main thread issued.
@@ -269,6 +304,11 @@ bool speaks_of_the_store(std::string_view text) {
   return contains_one_of(
       text, {"Did the remote server shutdown or crash", "waiting for clients", "wait timeout after",
              "client socket has failed to connect", "client socket has timed out"});
+}
+
+bool speaks_of_its_watchdog(std::string_view text) {
+  return contains_one_of(text, {"collective operation timeout", "collective operation timed out",
+                                "NCCL operation timed out", "operations have failed or timed out"});
 }
 
 std::string signal_name(std::int32_t signal) {

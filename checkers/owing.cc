@@ -77,13 +77,15 @@ std::optional<std::uint64_t> messages(const Member& member, Op op, std::int32_t 
 
 }  // namespace
 
-Situation::Situation(const Run& run)
-    : run_(run), cutoff_ns_(first_act_ns(run)), groups_(group_views(run, cutoff_ns_)) {
+Situation::Situation(const Run& run) : Situation(run, first_act_ns(run)) {}
+
+Situation::Situation(const Run& run, std::uint64_t cutoff_ns)
+    : run_(run), cutoff_ns_(cutoff_ns), groups_(group_views(run, cutoff_ns_)) {
   for (const GroupView& group : groups_)
     partly_seen_.push_back(is_partly_seen(group, cutoff_ns_));
   gone_ = gone_ranks(run, cutoff_ns_);
   for (const ProcessEnd& end : run.ends) {
-    if (end.rank && gone_.contains(*end.rank) && end.failed())
+    if (end.rank && gone_.contains(*end.rank) && end.failed() && end.at_ns <= cutoff_ns_)
       crashed_.insert(*end.rank);
   }
   for (const Rank rank : ranks_of(run)) {

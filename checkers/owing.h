@@ -22,7 +22,10 @@ struct StuckWait {
 /// Everything a deadlock is judged from, as of the first thing we did to the job.
 class Situation {
  public:
+  /// When lockstep or somebody else first acted on the job; never, if nobody did.
   explicit Situation(const Run& run);
+  /// At this instant.
+  Situation(const Run& run, std::uint64_t cutoff_ns);
 
   /// The greatest set of closed processes each of which waits only for what a member of the set, or
   /// a process that is gone, owes. Empty: no deadlock is proven.

@@ -113,8 +113,9 @@ bool waits_for_own_threads(const Run& run, const ProcessState& state, std::uint6
 class StalledCall {
  public:
   StalledCall(const Run& run, const Situation& situation, const ProcessState& waiter,
-              const Collective& call)
+              const Collective& call, std::string_view when)
       : run_(run),
+        when_(when),
         situation_(situation),
         waiter_(waiter),
         call_(call),
@@ -141,8 +142,8 @@ class StalledCall {
         owed_.absent.empty()
             ? fmt::format("all ranks of {} were inside {} and it did not finish", group_.label(),
                           group_.label(call_))
-            : fmt::format("{} had not entered {} when the run was ended; {} waited in it",
-                          words(owed_.absent), group_.label(call_), words(waiting_));
+            : fmt::format("{} had not entered {} {}; {} waited in it", words(owed_.absent),
+                          group_.label(call_), when_, words(waiting_));
     const bool blamable = !owed_.absent.empty() && known_before(group_, call_.seq) &&
                           std::none_of(owed_.absent.begin(), owed_.absent.end(), [&](Rank rank) {
                             const ProcessState* const state = situation_.state(rank);
@@ -201,11 +202,10 @@ class StalledCall {
     for (const Rank rank : owed_.absent.minus(at_fault))
       finding.affected.insert(rank);
     const RankSet& told = at_fault.empty() ? owed_.absent : at_fault;
-    finding.headline =
-        fmt::format("{}{} {}, and {}had not entered {} when the run was ended; {} waited",
-                    told.size() > 1 ? "each of " : "", words(told), stalled(*told.begin()),
-                    told == owed_.absent ? "" : words(owed_.absent) + " ", group_.label(call_),
-                    words(waiting_));
+    finding.headline = fmt::format(
+        "{}{} {}, and {}had not entered {} {}; {} waited", told.size() > 1 ? "each of " : "",
+        words(told), stalled(*told.begin()), told == owed_.absent ? "" : words(owed_.absent) + " ",
+        group_.label(call_), when_, words(waiting_));
   }
 
   /// All have entered, and some of them can do nothing for it: that is a fact, too. (If that is all
@@ -269,6 +269,7 @@ class StalledCall {
   }
 
   const Run& run_;
+  std::string_view when_;
   const Situation& situation_;
   const ProcessState& waiter_;
   const Collective& call_;
@@ -341,12 +342,26 @@ std::string stalled_on(const Run& run, std::int32_t pid, const StackSample* stac
   }
 }
 
+bool waited_longer_than_ever(const Run& run, const Finding& stalled, std::uint64_t cutoff_ns) {
+  auto longest =
+      static_cast<std::uint64_t>(std::chrono::nanoseconds(kStallIsNoticedAfter).count()) / 2;
+  for (const Process& process : run.processes) {
+    for (const Collective& call : process.collectives) {
+      if (call.completed_ns && *call.completed_ns <= cutoff_ns)
+        longest = std::max(longest, *call.completed_ns - call.issued_ns);
+    }
+  }
+  return cutoff_ns > stalled.at_ns + 2 * longest;
+}
+
 namespace {
 
 /// What was put on a GPU may be done: it is not where a member has never come to it.
-bool waits_in(const ProcessState& state, const GroupView& group, const Collective& call) {
+bool waits_in(const ProcessState& state, const GroupView& group, const Collective& call,
+              const RankSet& wait) {
   if (call.completion_unseen)
-    return state.main_stack != nullptr && awaits_device(*state.main_stack) &&
+    return (wait.contains(state.rank) ||
+            (state.main_stack != nullptr && awaits_device(*state.main_stack))) &&
            std::any_of(group.members.begin(), group.members.end(),
                        [&](const Member& member) { return member.end_seq() <= call.seq; });
   return !call.async || (state.main_stack != nullptr && in_collective_wait(*state.main_stack));
@@ -354,15 +369,16 @@ bool waits_in(const ProcessState& state, const GroupView& group, const Collectiv
 
 }  // namespace
 
-std::optional<Finding> stall(const Run& run, const Situation& situation) {
+std::optional<Finding> stall(const Run& run, const Situation& situation, std::string_view when,
+                             const RankSet& wait) {
   std::optional<Finding> found;
   for (const ProcessState& state : situation.states()) {
     for (const Collective* call : state.open) {
       const GroupView* group = situation.group_of(state, *call);
-      if (group == nullptr || !group->fully_seen() || !waits_in(state, *group, *call) ||
+      if (group == nullptr || !group->fully_seen() || !waits_in(state, *group, *call, wait) ||
           history::is_point_to_point(call->op) || (found && found->at_ns <= call->issued_ns))
         continue;
-      const StalledCall stalled(run, situation, state, *call);
+      const StalledCall stalled(run, situation, state, *call, when);
       if (stalled.is_one())
         found = stalled.finding();
     }

@@ -13,6 +13,7 @@
 #include "checkers/exiting.h"
 #include "checkers/groups.h"
 #include "checkers/joining.h"
+#include "checkers/stall.h"
 #include "harness/base/clock.h"
 #include "harness/base/version.h"
 #include "harness/cli/commands.h"

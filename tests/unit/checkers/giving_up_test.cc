@@ -1,9 +1,12 @@
 // Goal: who gives up after it has waited for ranks that have not come is innocent, however it ends.
+#include "checkers/giving_up.h"
+
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <functional>
 
 #include "checkers/process_end.h"
 #include "tests/support/typed_run.h"
@@ -92,6 +95,89 @@ TEST(GivingUp, WhatCompletesAfterItWasGivenUpWasWaitedForAllTheSame) {
     EXPECT_EQ(check(run).findings.front().culprits,
               gives_up_ms == 2'000U ? RankSet{} : RankSet{Rank{0}});
   }
+}
+
+/// Of three ranks, rank 1 sleeps and does not come to the fourth call; the others wait for it, and
+/// after 15 s PyTorch gives up for them.
+lockstep::Run timed_out(const std::function<void(lockstep::Run&)>& change = {}) {
+  const Row row = times(3, {all_reduce("dp", 8).at("t.py", 4)});
+  const Row waits = row + Row{all_reduce("dp", 8).pending().at("t.py", 4)};
+  lockstep::Run run = make_run({waits, row, waits});
+  hang(run, false);
+  run.live = false;
+  run.journal_complete = true;
+  for (StateSample& sample : run.states) {
+    if (sample.rank == Rank{1})
+      thread_of(sample, 1001).wchan = "hrtimer_nanosleep";
+  }
+  for (const Rank rank : {Rank{0}, Rank{2}}) {
+    Collective& call = process_of(run, rank).collectives.back();
+    const std::uint64_t at_ns = call.issued_ns + 15'000 * kMs;
+    call.returned_ns = call.issued_ns + kMs;
+    call.completed_ns = at_ns;
+    call.failed = true;
+    run.ends.push_back(
+        {.at_ns = at_ns, .role = Role::kRank, .rank = rank, .pid = 1000 + rank.value});
+    raises(run, rank, "RuntimeError: Timed out waiting 15000ms for recv operation to complete",
+           at_ns + kMs);
+  }
+  if (change)
+    change(run);
+  return run;
+}
+
+TEST(GivingUp, WhatHeldTheOneThatWasWaitedForIsToldAsItWasSeenBefore) {
+  const auto finding = checkers::given_up(timed_out());
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->code, "LS303");
+  EXPECT_EQ(finding->culprits, RankSet{Rank{1}});
+  EXPECT_EQ(finding->headline,
+            "rank 1 sleeps, and had not entered all_reduce dp#3 when the first of those who waited "
+            "gave up; ranks 0,2 waited");
+}
+
+TEST(GivingUp, WhatHeldItIsNotToldWhereItCameOrNobodyLookedOrTheyWereImpatient) {
+  EXPECT_FALSE(checkers::given_up(timed_out([](lockstep::Run& run) {
+    Process& late = process_of(run, Rank{1});
+    Collective call = late.collectives.back();
+    call.issued_ns = process_of(run, Rank{0}).collectives.back().completed_ns.value() + 900 * kMs;
+    ++call.seq;
+    ++call.record;
+    late.collectives.push_back(call);
+    ++late.groups[call.group].issued;
+  }))) << "it came after all";
+  EXPECT_FALSE(checkers::given_up(timed_out([](lockstep::Run& run) { run.states.clear(); })));
+  EXPECT_FALSE(checkers::given_up(timed_out([](lockstep::Run& run) {
+    for (const Rank rank : {Rank{0}, Rank{2}})
+      *process_of(run, rank).collectives.back().completed_ns -= 9'000 * kMs;
+  }))) << "they waited for 6 s";
+  EXPECT_FALSE(checkers::given_up(timed_out([](lockstep::Run& run) {
+    run.ends.push_back({.role = Role::kRank, .rank = Rank{1}, .pid = 1001});
+    raises(run, Rank{1}, "ValueError: no such file", stall_ns(run) + 16'000 * kMs);
+  }))) << "it failed for a reason of its own";
+}
+
+/// Their collectives went to their GPUs, and their stacks do not show that they wait for those.
+TEST(GivingUp, NcclsWatchdogSaysWhatItsRankWaitedFor) {
+  const auto on_gpus = [](const std::string& text) {
+    return checkers::given_up(timed_out([&](lockstep::Run& run) {
+      for (const Rank rank : {Rank{0}, Rank{2}}) {
+        for (Collective& call : process_of(run, rank).collectives) {
+          call.completed_ns.reset();
+          call.failed = false;
+          call.completion_unseen = true;
+        }
+      }
+      run.stacks.clear();
+      for (Raised& raised : run.raised)
+        raised.text = text;
+    }));
+  };
+  const auto finding =
+      on_gpus("DistBackendError: Watchdog caught collective operation timeout: ...");
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->culprits, RankSet{Rank{1}});
+  EXPECT_FALSE(on_gpus("RuntimeError: Connection closed by peer"));
 }
 
 }  // namespace

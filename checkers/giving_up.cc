@@ -1,0 +1,61 @@
+#include "checkers/giving_up.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "checkers/failures.h"
+#include "checkers/groups.h"
+#include "checkers/stall.h"
+#include "harness/history/rank_places.h"
+
+namespace lockstep::checkers {
+namespace {
+
+/// Before any call had failed of those who failed.
+std::uint64_t just_before(const Run& run, const std::vector<Failure>& failures) {
+  std::uint64_t first_ns = kNever;
+  for (const Failure& failure : failures) {
+    first_ns = std::min(first_ns, failure.at_ns);
+    const Process* const process = current_process(run, failure.rank);
+    if (process == nullptr)
+      continue;
+    for (const Collective& call : process->collectives) {
+      if (call.failed)
+        first_ns = std::min(first_ns, call.completed_ns.value_or(*call.returned_ns));
+    }
+  }
+  return first_ns - 1;
+}
+
+}  // namespace
+
+std::optional<Finding> given_up(const Run& run) {
+  const std::vector<GroupView> groups = group_views(run);
+  const std::vector<Failure> failures = failures_of(run, groups);
+  if (failures.empty() || !failures.front().after_a_peer || failures.front().waited.empty())
+    return std::nullopt;
+  const std::uint64_t cutoff_ns = just_before(run, failures);
+  RankSet told;
+  for (const Failure& failure : failures) {
+    if (speaks_of_its_watchdog(failure.exception))
+      told.insert(failure.rank);
+  }
+  std::optional<Finding> stalled =
+      stall(run, Situation(run, cutoff_ns), "when the first of those who waited gave up", told);
+  const bool is_held = stalled && (stalled->code == "LS303" || !stalled->culprits.empty());
+  if (!is_held || !waited_longer_than_ever(run, *stalled, cutoff_ns))
+    return std::nullopt;
+  const auto came_later = [&](const Member& member) {
+    const Collective* const call = member.at(*stalled->seq);
+    return !member.vouches ||
+           (call == nullptr ? member.issued > *stalled->seq : call->issued_ns > cutoff_ns);
+  };
+  for (const GroupView& group : groups) {
+    if (group.label() == stalled->group &&
+        std::any_of(group.members.begin(), group.members.end(), came_later))
+      return std::nullopt;
+  }
+  return stalled;
+}
+
+}  // namespace lockstep::checkers

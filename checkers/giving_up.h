@@ -1,0 +1,16 @@
+// Ranks that waited for one that did not come, until the time that PyTorch or they themselves allow
+// had passed: what held that rank, as it was seen while they waited.
+#pragma once
+
+#include <optional>
+
+#include "harness/verdict/verdict.h"
+
+namespace lockstep::checkers {
+
+/// LS303, or LS301 of a rank that was busy, as stall() says it of the instant before the first of
+/// them gave up. None if any rank failed for a reason of its own, if who was waited for came after
+/// all, or if what held it was not seen.
+std::optional<Finding> given_up(const Run& run);
+
+}  // namespace lockstep::checkers
