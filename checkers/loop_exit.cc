@@ -168,9 +168,11 @@ class Parting {
     });
   }
 
-  /// What it issued after the calls that all issued, in this group or in another one; null if
+  /// What it issued after the calls that all issued, in this group or else in another one; null if
   /// nothing.
   [[nodiscard]] const Collective* next_of(const Member& member) const {
+    if (const Collective* here = member.at(seq_))
+      return here;
     const Collective* last = member.at(seq_ - 1);
     const auto& calls = member.process->collectives;
     const auto next = std::find_if(calls.begin(), calls.end(), [&](const Collective& call) {

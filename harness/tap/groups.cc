@@ -67,27 +67,30 @@ Groups::Known* Groups::enter(c10d::ProcessGroup& group) {
     known = meet(group);
   if (known == nullptr)
     return nullptr;
-  const bool alone = known->inside.fetch_add(1, std::memory_order_relaxed) == 0;
-  if (!known->counts.load(std::memory_order_relaxed))
-    return known;
-  const std::uint64_t sequence = group.getDefaultBackend()->getSequenceNumberForGroup();
-  const std::uint64_t expected = known->expected.load(std::memory_order_relaxed);
-  if (alone && sequence != expected) {
+  const bool alone = known->inside.fetch_add(1, std::memory_order_acquire) == 0;
+  if (!alone || !known->counts.load(std::memory_order_relaxed))
+    return known;  // Where threads overlap nobody can say what the counter should be.
+  const std::uint64_t sequence = sequence_of(group);
+  if (sequence != known->expected.load(std::memory_order_relaxed)) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (sequence == 0)
       define(group, *known, sequence);  // Another group at the address of one that is gone.
     else
       writer_.met_late({known->handle.load(std::memory_order_relaxed)});
+    known->expected.store(sequence, std::memory_order_relaxed);
   }
-  // Where threads overlap nobody can say what the counter should be: take what is there.
-  known->expected.store((alone ? sequence : std::max(sequence, expected)) + 1,
-                        std::memory_order_relaxed);
   return known;
 }
 
-void Groups::count_again(Known& known, c10d::ProcessGroup& group) {
-  if (known.counts.load(std::memory_order_relaxed))
-    known.expected.store(sequence_of(group), std::memory_order_relaxed);
+void Groups::leave(Known& known, c10d::ProcessGroup& group) {
+  if (known.counts.load(std::memory_order_relaxed)) {
+    const std::uint64_t sequence = sequence_of(group);
+    std::uint64_t expected = known.expected.load(std::memory_order_relaxed);
+    while (sequence != kNoCounter && expected < sequence &&
+           !known.expected.compare_exchange_weak(expected, sequence, std::memory_order_relaxed)) {
+    }
+  }
+  known.inside.fetch_sub(1, std::memory_order_release);
 }
 
 Groups::Known* Groups::meet(c10d::ProcessGroup& group) {

@@ -33,15 +33,14 @@ class Groups {
     std::string name{};
   };
 
-  /// A call on `group` is about to be passed on, and will move its counter by one. Null if there
-  /// are too many groups. To be matched by leave().
+  /// A call on `group` is about to be passed on. Null if there are too many groups. To be matched
+  /// by leave().
   Known* enter(c10d::ProcessGroup& group);
-  static void leave(Known& known) { known.inside.fetch_sub(1, std::memory_order_relaxed); }
+  /// It is back, and has moved the counter by an amount of its own: a message of NCCL's by none, a
+  /// monitored barrier of Gloo's, which sends and receives, by several.
+  static void leave(Known& known, c10d::ProcessGroup& group);
   /// A new group, perhaps at the address of one that is gone.
   void created(c10d::ProcessGroup& group, std::uint32_t site);
-  /// The call that is being left moved the counter by an amount of its own (a monitored barrier
-  /// sends and receives), or not at all (its arguments were refused).
-  static void count_again(Known& known, c10d::ProcessGroup& group);
 
   void set_world(std::int32_t world_size) {
     world_size_.store(world_size, std::memory_order_relaxed);

@@ -42,11 +42,6 @@ class Operation {
   [[nodiscard]] history::Op op() const { return op_; }
   [[nodiscard]] std::size_t argument_count() const { return argument_count_; }
   [[nodiscard]] bool returns_work() const { return returns_work_; }
-  /// A call may move the group's counter by more than one: Gloo makes these out of other
-  /// operations.
-  [[nodiscard]] bool composed() const {
-    return !returns_work_ || op_ == history::Op::kReduceScatter || op_ == history::Op::kUnknown;
-  }
 
   /// Null if the argument is not a group.
   [[nodiscard]] c10d::ProcessGroup* group(const c10::IValue* arguments) const;

@@ -124,9 +124,7 @@ struct Kernel::Passed {
       the_tap->writer->returned_untold(ticket);
     else
       the_tap->writer->returned(ticket);
-    if (failed)  // Perhaps before it came to the backend.
-      Groups::count_again(*known, *group);
-    Groups::leave(*known);
+    Groups::leave(*known, *group);
   }
 };
 
@@ -151,8 +149,6 @@ void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     tell_device(call.gpu);
   op.redispatchBoxed(below, stack);
   passed.failed = false;
-  if (operation_.composed())
-    Groups::count_again(*known, *group);
   if (!operation_.returns_work())
     return;
   const auto future = call.on_device || stack->empty() ? nullptr : future_of(stack->back());

@@ -149,6 +149,15 @@ TEST(LoopExit, ARankMayGoOnInAnotherGroup) {
   EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
 }
 
+TEST(LoopExit, AMessageAtTheEndOfTheBodyIsOfTheRoundBefore) {
+  const Row round = kRound + Row{send("dp", 0, 1).at("t.py", 27).in_loop(18)};
+  const Row zero = kStart2 + times(3, kRound);
+  const Finding finding = only_finding(hanging(
+      {zero + Row{kBackward.pending()}, kStart2 + times(3, round) + Row{kBarrier.pending()}}));
+  EXPECT_EQ(finding.code, "LS305");
+  EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
+}
+
 TEST(LoopExit, AnAbortOfAVictimIsItsConsequence) {
   lockstep::Run run = make_run({rounds(3, {kBackward.pending()}),
                                 rounds(3, {all_reduce("dp", 1).at("t.py", 30).pending()})});
