@@ -376,7 +376,7 @@ Verdict Deadlock::check(const Run& run) const {
     verdict.reason = "the run goes on";
     return verdict;
   }
-  if (auto finding = given_up(run)) {
+  if (auto finding = given_up(run); finding && is_worth_telling(run.plan)) {
     verdict.outcome = Outcome::kFail;
     verdict.findings.push_back(std::move(*finding));
     return verdict;
