@@ -178,7 +178,7 @@ bool may_be_the_launchers(const Run& run, const ProcessEnd& end) {
   const bool asked = end.signal == SIGTERM || end.signal == SIGINT || end.signal == SIGKILL;
   const bool launched = std::any_of(run.starts.begin(), run.starts.end(),
                                     [](const auto& start) { return start.role == Role::kOther; });
-  return asked && launched &&
+  return asked && launched && !was_left_out(run, end) &&
          std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& other) {
            return other.role == Role::kRank && other.rank != end.rank && failed(other) &&
                   other.at_ns <= end.at_ns;

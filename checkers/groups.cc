@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <map>
 #include <tuple>
 
@@ -130,6 +131,26 @@ bool ended_before(const Run& run, const Process& process, std::uint64_t ns) {
   });
 }
 
+/// It waited for nobody when it ended, and nothing had failed: it did not end because of the others.
+bool was_between_calls(const Run& run, Rank rank) {
+  const Process* const process = current_process(run, rank);
+  return process != nullptr && !process->damaged && !records_have_gap(*process) &&
+         std::all_of(process->collectives.begin(), process->collectives.end(),
+                     [](const Collective& call) { return call.completed_ns && !call.failed; }) &&
+         std::none_of(run.raised.begin(), run.raised.end(),
+                      [&](const Raised& raised) { return raised.rank == rank; });
+}
+
+/// When one of the job first asked a rank to end, as its end shows.
+std::optional<std::uint64_t> first_asked_ns(const Run& run) {
+  std::optional<std::uint64_t> first;
+  for (const ProcessEnd& end : run.ends) {
+    if (end.role == Role::kRank && !end.sender.empty() && !end.our_signal)
+      first = std::min(first.value_or(kNever), end.asked_ns);
+  }
+  return first;
+}
+
 }  // namespace
 
 bool GroupView::fully_seen() const {
@@ -253,24 +274,29 @@ std::vector<GroupView> group_views(const Run& run, std::uint64_t cutoff_ns) {
   return views;
 }
 
+bool was_left_out(const Run& run, const ProcessEnd& end) {
+  constexpr std::uint64_t kSeenLateNs = 1'000'000'000;
+  const std::optional<std::uint64_t> asked_ns = first_asked_ns(run);
+  return asked_ns && end.role == Role::kRank && end.rank && end.sender.empty() && end.failed() &&
+         !end.our_signal && end.signal != SIGTERM && end.signal != SIGABRT &&
+         end.signal != SIGPIPE && end.at_ns < *asked_ns + kSeenLateNs &&
+         was_between_calls(run, *end.rank) && journal_is_whole(run);
+}
+
 std::optional<std::uint64_t> ended_from_outside_ns(const Run& run) {
-  std::optional<std::uint64_t> first;
-  for (const ProcessEnd& end : run.ends) {
-    if (history::is_command(run, end.pid) && end.exit_status == 0)
-      return std::nullopt;
-    if (end.role == Role::kRank && !end.sender.empty() && !end.our_signal)
-      first = std::min(first.value_or(kNever), end.asked_ns);
-  }
+  const std::optional<std::uint64_t> first = first_asked_ns(run);
   constexpr std::uint64_t kMomentNs = 10'000'000;  // Ends of one moment are told in any order.
   const auto before = [&](std::uint64_t at_ns) { return first && at_ns < *first; };
-  const bool failed =
+  const bool by_themselves =
       std::any_of(run.raised.begin(), run.raised.end(),
                   [&](const Raised& raised) { return raised.rank && before(raised.at_ns); }) ||
       std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
-        return end.role == Role::kRank && end.sender.empty() && end.exit_status != 0 &&
-               before(end.at_ns - kMomentNs);
+        const bool ended_well = history::is_command(run, end.pid) && end.exit_status == 0;
+        const bool failed_before = end.role == Role::kRank && end.sender.empty() &&
+                                   end.exit_status != 0 && before(end.at_ns - kMomentNs);
+        return ended_well || failed_before || was_left_out(run, end);
       });
-  return failed ? std::nullopt : first;
+  return by_themselves ? std::nullopt : first;
 }
 
 std::uint64_t first_act_ns(const Run& run) {

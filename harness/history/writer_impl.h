@@ -119,7 +119,8 @@ inline void Writer::set_device(std::int32_t index, std::int32_t visible,
 }
 
 inline void Writer::close() noexcept {
-  if (inherited() || file_.header == nullptr)
+  // (A child of vfork() has the memory of its parent, which goes on.)
+  if (inherited() || file_.header == nullptr || owner_pid_ != getpid())
     return;
   FileHeader& header = *file_.header;
   __atomic_store_n(&header.closed_records, __atomic_load_n(&header.next_record, __ATOMIC_ACQUIRE),

@@ -81,9 +81,9 @@ void FamilyWatch::count_descriptors(const Watched& rank) {
     (void)journal_->append(told);
 }
 
-bool FamilyWatch::is_at_work(const std::vector<os::ProcessStat>& family) {
+bool FamilyWatch::is_at_work() {
   bool on = false;
-  for (const os::ProcessStat& process : family) {
+  for (const os::ProcessStat& process : family_) {
     Work& work = work_[process.id];
     const std::uint64_t bytes = os::bytes_read_by(process.id.pid);
     work.running = process.state == 'R' ? work.running + 1 : 0;

@@ -7,9 +7,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
-#include <ctime>
 #include <filesystem>
-#include <map>
 #include <thread>
 
 #include "harness/base/clock.h"
@@ -18,6 +16,7 @@
 #include "harness/launch/last_words.h"
 #include "harness/launch/output.h"
 #include "harness/launch/rank_environment.h"
+#include "harness/launch/rank_search.h"
 #include "harness/launch/spawn.h"
 #include "harness/launch/starvation.h"
 #include "harness/launch/tracked_processes.h"
@@ -30,13 +29,11 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kLookEvery{250};
 constexpr milliseconds kLeftoverSlice{20};
 constexpr milliseconds kLeftoversMayTake{10'000};
 constexpr milliseconds kOutputMayTake{1'000};  // Of a job that was ended.
 constexpr std::chrono::nanoseconds kStarvationMax = std::chrono::seconds(50);
 constexpr milliseconds kFallsAsleepWithin{200};
-constexpr int kLooksMax = 20;  // between fork and exec the environment is still its parent's
 constexpr std::size_t kProcessNameMax = 15;  // what the kernel keeps of it
 
 /// Rank 0 of ours: it has to be in the terminal's process group for that.
@@ -52,7 +49,8 @@ class RunJob::Impl {
         prober_(options_, supervisor.stack_sampler()),
         output_(options_.log_bytes_max),
         family_(options_.journal),
-        processes_(options_.journal) {}
+        processes_(options_.journal),
+        search_(*options_.follower, history_directory(), options_.ranks > 0, family_, processes_) {}
 
   Result<void> start();
   RunEvent wait(Clock::time_point deadline);
@@ -63,7 +61,7 @@ class RunJob::Impl {
     prober_.look(processes_.living(/*with_command=*/true), before_the_end);
   }
   [[nodiscard]] std::vector<const JobProcess*> processes() const;
-  [[nodiscard]] std::int32_t world_size() const { return std::max(options_.ranks, world_size_); }
+  [[nodiscard]] std::int32_t world_size() const { return std::max(options_.ranks, search_.world_size()); }
   [[nodiscard]] Clock::time_point last_move() const { return prober_.last_move(); }
   [[nodiscard]] bool ended() const { return ended_; }
 
@@ -78,10 +76,6 @@ class RunJob::Impl {
   [[nodiscard]] std::string history_directory() const;
   [[nodiscard]] std::optional<ErrorTail> error_tail_of(const Tracked& process) const;
   void tell_last_words(Tracked& process);
-  const std::vector<os::ProcessStat>& look_at_family();
-  bool look_for_ranks();
-  [[nodiscard]] bool is_in_a_group() const;
-  void settle_ranks();
 
   template <class E>
   void record(const E& event) {
@@ -96,9 +90,7 @@ class RunJob::Impl {
   Output output_;
   FamilyWatch family_;
   TrackedProcesses processes_;
-  std::map<os::ProcessId, int> looks_{};
-  std::int32_t world_size_{};
-  Clock::time_point next_look_{};
+  RankSearch search_;
   Clock::time_point next_look_for_aborts_{};
   int interrupts_told_{};
   bool guard_death_told_{};
@@ -161,7 +153,7 @@ RunEvent RunJob::Impl::wait(Clock::time_point deadline) {
   while (true) {
     if (std::optional<RunEvent> event = next_event(deadline))
       return std::move(*event);
-    poll_once(std::min({deadline, next_look_, prober_.due(), output_.due()}));
+    poll_once(std::min({deadline, search_.due(), prober_.due(), output_.due()}));
   }
 }
 
@@ -193,8 +185,14 @@ std::optional<RunEvent> RunJob::Impl::next_event(Clock::time_point deadline) {
     return RunEvent{RunEvent::Kind::kOver, ""};
   if (Clock::now() >= deadline)
     return RunEvent{RunEvent::Kind::kDeadline, ""};
-  if (Clock::now() >= next_look_ && look_for_ranks())
-    return RunEvent{RunEvent::Kind::kRank, ""};
+  if (Clock::now() >= search_.due()) {
+    const RankSearch::News news = search_.look();
+    options_.follower->set_world_size(world_size());
+    if (news.happened)
+      prober_.something_happened();
+    if (news.found)
+      return RunEvent{RunEvent::Kind::kRank, ""};
+  }
   if (Clock::now() < prober_.due())
     return std::nullopt;
   if (std::optional<std::string> reason = prober_.step(processes_.living(/*with_command=*/false)))
@@ -246,9 +244,11 @@ void RunJob::Impl::poll_once(Clock::time_point until) {
   entries.push_back({.fd = supervisor_.interrupt_fd(), .events = POLLIN, .revents = 0});
   if (supervisor_.guard_fd() >= 0 && !guard_death_told_)
     entries.push_back({.fd = supervisor_.guard_fd(), .events = POLLIN, .revents = 0});
+  entries.push_back({.fd = search_.fd(), .events = POLLIN, .revents = 0});
   output_.wait_for(entries);
   if (::poll(entries.data(), entries.size(), os::poll_timeout_ms(until)) > 0)
     supervisor_.drain_interrupt_fd();
+  search_.hear();
 }
 
 bool RunJob::Impl::take_ends() {
@@ -299,64 +299,6 @@ void RunJob::Impl::tell_last_words(Tracked& process) {
   record(raised);
 }
 
-// Everything that the job started and that is there.
-const std::vector<os::ProcessStat>& RunJob::Impl::look_at_family() {
-  const std::vector<os::ProcessStat>& family = family_.look(processes_.known());
-  processes_.forget_helpers(family_.lineage());
-  return family;
-}
-
-// The job is over, or about to be ended: who else is a rank.
-void RunJob::Impl::settle_ranks() {
-  look_at_family();
-  processes_.believe_the_rest();
-}
-
-// Who is a rank is told by a history with a default group, or by the environment.
-bool RunJob::Impl::look_for_ranks() {
-  const std::clock_t begun = std::clock();
-  bool found = false;
-  const std::vector<os::ProcessStat>& family = look_at_family();
-  for (const os::ProcessStat& process : family) {
-    if (options_.ranks > 0 || process.zombie() || ++looks_[process.id] > kLooksMax)
-      continue;
-    const std::optional<Rank> rank = told_rank(process);
-    // What a rank left behind has its number, too, and nobody above it any more to tell it from
-    // one; a rank has the command that started it above it, as long as that lives.
-    const bool left = process.parent == ::getpid();
-    if (rank && !(left && (processes_.has(*rank) || processes_.command_lives()))) {
-      found |= processes_.found(process.id, *rank, /*only_told=*/true);
-      world_size_ = std::max(world_size_, told_number(process.id.pid, "WORLD_SIZE").value_or(0));
-    }
-  }
-  for (const Process& process : options_.follower->run().processes) {
-    if (!process.rank || process.world_size < 2 || process.groups.empty())
-      continue;
-    found |= processes_.found({process.pid, process.start_ticks}, *process.rank, false);
-    world_size_ = std::max(world_size_, process.world_size);
-  }
-  // Where there are many processes, looking at them costs processor time: not more than a fiftieth.
-  const std::chrono::duration<double> cost(double(std::clock() - begun) / CLOCKS_PER_SEC);
-  next_look_ =
-      Clock::now() +
-      std::max<Clock::duration>(kLookEvery, std::chrono::duration_cast<Clock::duration>(50 * cost));
-  options_.follower->set_world_size(world_size());
-  if (found || (!is_in_a_group() && family_.is_at_work(family)))
-    prober_.something_happened();
-  return found;
-}
-
-// One of those that live: a command may do one job after another.
-bool RunJob::Impl::is_in_a_group() const {
-  const std::vector<Watched> living = processes_.living(/*with_command=*/false);
-  const std::vector<Process>& seen = options_.follower->run().processes;
-  return std::any_of(seen.begin(), seen.end(), [&](const Process& process) {
-    return !process.groups.empty() &&
-           std::any_of(living.begin(), living.end(),
-                       [&](const Watched& watched) { return watched.id.pid == process.pid; });
-  });
-}
-
 std::vector<const JobProcess*> RunJob::Impl::processes() const {
   std::vector<const JobProcess*> pointers;
   for (const Tracked& process : processes_.each())
@@ -366,7 +308,7 @@ std::vector<const JobProcess*> RunJob::Impl::processes() const {
 
 EndReport RunJob::Impl::end(const std::string& reason) {
   ended_ = true;
-  settle_ranks();
+  search_.settle();
   family_.finish();
   JobEnding ending(supervisor_, options_.journal, processes_.all(), family_.lineage());
   ending.ask(reason, options_.grace, [this] { output_.pump(); });
@@ -398,7 +340,8 @@ EndReport RunJob::Impl::clear() {
   std::vector<os::ProcessStat> spared;
   const Clock::time_point deadline = Clock::now() + kLeftoversMayTake;
   Starvation starvation;
-  settle_ranks();
+  search_.settle();
+  take_ends();
   while (supervisor_.interrupted().empty()) {
     spare(spared);  // Its name may only be there after its exec.
     const std::vector<os::ProcessStat> left = os::members_of(supervisor_.family());
@@ -407,7 +350,7 @@ EndReport RunJob::Impl::clear() {
       break;
     std::this_thread::sleep_for(kLeftoverSlice);
     output_.pump();
-    look_at_family();
+    search_.look_at_family();
   }
   family_.finish();
   EndReport report = JobEnding(supervisor_, options_.journal, processes_.all(), family_.lineage())

@@ -1,12 +1,15 @@
 #include "harness/launch/tracked_processes.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "harness/base/clock.h"
 #include "harness/history/journal.h"
 
 namespace lockstep::launch {
 namespace {
+
+constexpr std::size_t kHeldMax = 256;  // Of the descriptors of lockstep.
 
 /// Another one that has this one's rank, or is told so, was there when this one was found.
 bool was_there_with(const Tracked& other, const Tracked& one) {
@@ -42,6 +45,36 @@ void TrackedProcesses::write_down(Tracked& process) {
     record_end(process, journal_);
 }
 
+// Whose end the last look has seen is let go of: histories were read since.
+void TrackedProcesses::hold(const std::vector<os::ProcessStat>& family) {
+  for (auto at = held_.begin(); at != held_.end();) {
+    const bool had_ended = std::exchange(at->second.ended, at->second.process.ended());
+    at = had_ended ? held_.erase(at) : std::next(at);
+  }
+  for (const os::ProcessStat& process : family) {
+    if (held_.size() >= kHeldMax)
+      return;
+    if (process.zombie() || held_.count(process.id) != 0 || is_tracked(process.id))
+      continue;
+    if (std::optional<os::ProcessHandle> handle = os::ProcessHandle::open(process.id))
+      held_[process.id].process = std::move(*handle);
+  }
+}
+
+std::optional<os::ProcessHandle> TrackedProcesses::hold_of(const os::ProcessId& id) {
+  const auto held = held_.find(id);
+  if (held == held_.end())
+    return os::ProcessHandle::open(id);
+  os::ProcessHandle process = std::move(held->second.process);
+  held_.erase(held);
+  return process;
+}
+
+bool TrackedProcesses::is_tracked(const os::ProcessId& id) const {
+  return std::any_of(processes_.begin(), processes_.end(),
+                     [&](const Tracked& process) { return process.process.id() == id; });
+}
+
 bool TrackedProcesses::found(const os::ProcessId& id, Rank rank, bool only_told) {
   for (Tracked& process : processes_) {
     if (process.process.id() != id)
@@ -56,7 +89,7 @@ bool TrackedProcesses::found(const os::ProcessId& id, Rank rank, bool only_told)
       write_down(process);
     return is_news;
   }
-  std::optional<os::ProcessHandle> process = os::ProcessHandle::open(id);
+  std::optional<os::ProcessHandle> process = hold_of(id);
   if (!process)
     return false;
   add(Role::kRank, rank, std::move(*process), only_told);

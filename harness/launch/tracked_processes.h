@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <list>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -29,6 +30,9 @@ class TrackedProcesses {
 
   Tracked& add(Role role, std::optional<Rank> rank, os::ProcessHandle process,
                bool only_told = false);
+  /// Keeps hold of these, until a while after they have ended: how one ended is known then, though
+  /// only its history says that it was a rank.
+  void hold(const std::vector<os::ProcessStat>& family);
   /// A process was found to be this rank. True if it was not known to be there.
   bool found(const os::ProcessId& id, Rank rank, bool only_told);
   /// What was only told to be a rank, and descends from one or is there beside it, is none.
@@ -56,10 +60,17 @@ class TrackedProcesses {
   [[nodiscard]] const std::list<Tracked>& each() const { return processes_; }
 
  private:
+  struct Held {
+    os::ProcessHandle process{};
+    bool ended{};  // By the last look.
+  };
   void write_down(Tracked& process);
+  std::optional<os::ProcessHandle> hold_of(const os::ProcessId& id);
+  [[nodiscard]] bool is_tracked(const os::ProcessId& id) const;
 
   history::JournalWriter* journal_;
   std::list<Tracked> processes_{};  // Stable addresses.
+  std::map<os::ProcessId, Held> held_{};
 };
 
 }  // namespace lockstep::launch

@@ -106,6 +106,7 @@ static void enter_if_torch_is_there(void) {
         tap_calls.python_stack =
             (size_t(*)(char*, size_t))dlsym(loaded, "lockstep_tap_python_stack");
         tap_calls.exception = (size_t(*)(char*, size_t))dlsym(loaded, "lockstep_tap_exception");
+        tap_calls.leave = (void (*)(void))dlsym(loaded, "lockstep_tap_leave");
       }
     }
   }

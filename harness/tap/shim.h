@@ -12,6 +12,7 @@ struct TapCalls {
   void (*group_created)(void* group);
   size_t (*python_stack)(char* to, size_t size);
   size_t (*exception)(char* to, size_t size);
+  void (*leave)(void);
 };
 
 extern struct TapCalls tap_calls;

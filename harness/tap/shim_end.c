@@ -141,18 +141,22 @@ EXPORTED void exit(int status) {
   real_exit(status);
 }
 
-EXPORTED void _exit(int status) {
-  tell_if_a_library_ends_it(status, __builtin_return_address(0));
+/* Forked children of multiprocessing end so: no destructor runs, the tap's neither. */
+__attribute__((noreturn)) static void leave_at_once(int status, void* caller) {
+  tell_if_a_library_ends_it(status, caller);
+  if (tap_calls.leave != NULL)
+    tap_calls.leave();
   if (real_exit_at_once == NULL)
     find_real_functions();
   real_exit_at_once(status);
 }
 
+EXPORTED void _exit(int status) {
+  leave_at_once(status, __builtin_return_address(0));
+}
+
 EXPORTED void _Exit(int status) {
-  tell_if_a_library_ends_it(status, __builtin_return_address(0));
-  if (real_exit_at_once == NULL)
-    find_real_functions();
-  real_exit_at_once(status);
+  leave_at_once(status, __builtin_return_address(0));
 }
 
 /* <pid>.signalled, or <-group>.signalled: which signals that end somebody of the job sent it, when

@@ -62,6 +62,9 @@ extern "C" __attribute__((visibility("default"))) void lockstep_tap_group_create
   if (group != nullptr)
     lockstep::tap::group_created(*group);
 }
+extern "C" __attribute__((visibility("default"))) void lockstep_tap_leave() {
+  lockstep::tap::stop();
+}
 /// The exception that ends the process: what std::terminate prints does not pass the shim.
 extern "C" __attribute__((visibility("default"))) std::size_t lockstep_tap_exception(
     char* to, std::size_t size) {

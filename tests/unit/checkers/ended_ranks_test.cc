@@ -74,6 +74,21 @@ TEST(EndedRanks, WhoeverFailedBeforeTheLauncherEndedTheOthersIsNamed) {
   EXPECT_EQ(check(run).findings.at(0).headline, "rank 0 was killed by SIGTERM");
 }
 
+TEST(EndedRanks, WhomTheLauncherLeftOutHadGoneBefore) {
+  const auto judged = [](const Row& of_rank_1, std::uint64_t after_ms) {
+    lockstep::Run run = ended(kSender, 1, of_rank_1);
+    by_somebody_else(run, Rank{1});
+    run.ends[1].signal = 9;
+    run.ends[1].at_ns = run.ends[0].asked_ns + after_ms * kMs;
+    return checkers::judge(run, checkers::all_checkers()).findings.at(0);
+  };
+  EXPECT_EQ(judged(kSome, 200).headline, "rank 1 was killed by SIGKILL") << "seen late";
+  EXPECT_EQ(judged(kSome, 200).culprits, RankSet{Rank{1}});
+  EXPECT_TRUE(judged(kSome, 5'000).culprits.empty()) << "it lived when the others were ended";
+  const Row waits = kSome + Row{all_reduce("dp", 8).at("t.py", 12).pending()};
+  EXPECT_FALSE(judged(waits, 200).culprits.contains(Rank{1})) << "it may be because of the others";
+}
+
 TEST(EndedRanks, WhoeverFailsBecauseAnotherIsEndedIsNotTheFirst) {
   const Row waits = kSome + Row{all_reduce("dp", 8).at("t.py", 12).pending()};
   lockstep::Run run = ended(kSender, 1, waits);

@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <thread>
@@ -14,6 +16,21 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+
+TEST(HistoryWriter, AChildThatSharesTheMemoryDoesNotClose) {
+  const TempDir place;
+  const auto writer = open_writer(place);
+  ASSERT_NE(writer, nullptr);
+  const pid_t child = vfork();  // NOLINT(clang-analyzer-security.insecureAPI.vfork)
+  if (child == 0) {
+    writer->close();
+    _exit(0);
+  }
+  waitpid(child, nullptr, 0);
+  EXPECT_FALSE(read_back(writer->path()).process.closed);
+  writer->close();
+  EXPECT_TRUE(read_back(writer->path()).process.closed);
+}
 
 TEST(HistoryWriter, EveryFieldComesBack) {
   const TempDir place;

@@ -76,5 +76,33 @@ TEST(TrackedProcesses, OneAttemptAfterTheOtherAreBothTheRank) {
   EXPECT_EQ(believed(processes), pids);
 }
 
+TEST(TrackedProcesses, WhoeverWasThereCanTurnOutToHaveBeenARank) {
+  TrackedProcesses processes(nullptr);
+  os::ProcessId id, unheld;
+  {
+    const Idle rank, other;
+    id = rank.id(), unheld = other.id();
+    processes.hold({*os::read_process(rank.pid)});
+    processes.hold({});
+  }
+  processes.hold({});
+  EXPECT_FALSE(processes.found(unheld, Rank{0}, /*only_told=*/false));
+  EXPECT_TRUE(processes.found(id, Rank{1}, /*only_told=*/false));
+  EXPECT_TRUE(processes.each().back().process.ended());
+}
+
+TEST(TrackedProcesses, WhoeverEndedALookAgoIsLetGoOf) {
+  TrackedProcesses processes(nullptr);
+  os::ProcessId id;
+  {
+    const Idle rank;
+    id = rank.id();
+    processes.hold({*os::read_process(rank.pid)});
+  }
+  processes.hold({});
+  processes.hold({});
+  EXPECT_FALSE(processes.found(id, Rank{1}, /*only_told=*/false));
+}
+
 }  // namespace
 }  // namespace lockstep::launch

@@ -1,0 +1,122 @@
+#include "harness/launch/rank_search.h"
+
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
+
+#include "harness/launch/rank_environment.h"
+
+namespace lockstep::launch {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLookEvery{250};
+// A file comes a moment before the group that is written into it.
+constexpr milliseconds kLookAtHistoriesEvery{10};
+constexpr milliseconds kGroupMayTake{300};
+constexpr int kLooksMax = 20;  // between fork and exec the environment is still its parent's
+
+}  // namespace
+
+RankSearch::RankSearch(history::Follower& follower, const std::string& history_directory,
+                       bool ranks_are_ours, FamilyWatch& family, TrackedProcesses& processes)
+    : follower_(follower),
+      family_(family),
+      processes_(processes),
+      ranks_are_ours_(ranks_are_ours),
+      begun_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {
+  if (begun_ && ::inotify_add_watch(begun_.get(), history_directory.c_str(), IN_CREATE) < 0)
+    begun_.reset();
+}
+
+RankSearch::Clock::time_point RankSearch::due() const {
+  return std::min(next_look_, next_look_at_histories_);
+}
+
+void RankSearch::hear() {
+  alignas(inotify_event) char events[4096];
+  while (begun_ && ::read(begun_.get(), events, sizeof events) > 0) {
+    last_begun_ = Clock::now();
+    next_look_at_histories_ = last_begun_;
+  }
+}
+
+RankSearch::News RankSearch::look() {
+  const std::clock_t begun = std::clock();
+  const bool at_all = Clock::now() >= next_look_;
+  News news;
+  if (at_all) {
+    const std::vector<os::ProcessStat>& family = look_at_family();
+    processes_.hold(family);
+    news.found = look_at_environments(family);
+  }
+  news.found |= look_at_histories();
+  news.happened = news.found || (at_all && !is_in_a_group() && family_.is_at_work());
+  const Clock::time_point now = Clock::now();
+  next_look_at_histories_ = now < last_begun_ + kGroupMayTake ? now + kLookAtHistoriesEvery
+                                                              : Clock::time_point::max();
+  if (at_all) {
+    // Where there are many processes, looking costs processor time: not more than a fiftieth.
+    const std::chrono::duration<double> cost(double(std::clock() - begun) / CLOCKS_PER_SEC);
+    next_look_ = now + std::max<Clock::duration>(
+                           kLookEvery, std::chrono::duration_cast<Clock::duration>(50 * cost));
+  }
+  return news;
+}
+
+bool RankSearch::look_at_environments(const std::vector<os::ProcessStat>& family) {
+  bool found = false;
+  for (const os::ProcessStat& process : family) {
+    if (ranks_are_ours_ || process.zombie() || ++looks_[process.id] > kLooksMax)
+      continue;
+    const std::optional<Rank> rank = told_rank(process);
+    // What a rank left behind has its number, too, and nobody above it any more to tell it from
+    // one; a rank has the command that started it above it, as long as that lives.
+    const bool left = process.parent == ::getpid();
+    if (rank && !(left && (processes_.has(*rank) || processes_.command_lives()))) {
+      found |= processes_.found(process.id, *rank, /*only_told=*/true);
+      world_size_ = std::max(world_size_, told_number(process.id.pid, "WORLD_SIZE").value_or(0));
+    }
+  }
+  return found;
+}
+
+bool RankSearch::look_at_histories() {
+  follower_.poll();
+  bool found = false;
+  for (const Process& process : follower_.run().processes) {
+    if (!process.rank || process.world_size < 2 || process.groups.empty())
+      continue;
+    found |= processes_.found({process.pid, process.start_ticks}, *process.rank, false);
+    world_size_ = std::max(world_size_, process.world_size);
+  }
+  return found;
+}
+
+const std::vector<os::ProcessStat>& RankSearch::look_at_family() {
+  const std::vector<os::ProcessStat>& family = family_.look(processes_.known());
+  processes_.forget_helpers(family_.lineage());
+  return family;
+}
+
+void RankSearch::settle() {
+  look_at_family();
+  look_at_histories();
+  processes_.believe_the_rest();
+}
+
+// One of those that live: a command may do one job after another.
+bool RankSearch::is_in_a_group() const {
+  const std::vector<Watched> living = processes_.living(/*with_command=*/false);
+  const std::vector<Process>& seen = follower_.run().processes;
+  return std::any_of(seen.begin(), seen.end(), [&](const Process& process) {
+    return !process.groups.empty() &&
+           std::any_of(living.begin(), living.end(),
+                       [&](const Watched& watched) { return watched.id.pid == process.pid; });
+  });
+}
+
+}  // namespace lockstep::launch
