@@ -131,7 +131,8 @@ bool ended_before(const Run& run, const Process& process, std::uint64_t ns) {
   });
 }
 
-/// It waited for nobody when it ended, and nothing had failed: it did not end because of the others.
+/// It waited for nobody when it ended, and nothing had failed: it did not end because of the
+/// others.
 bool was_between_calls(const Run& run, Rank rank) {
   const Process* const process = current_process(run, rank);
   return process != nullptr && !process->damaged && !records_have_gap(*process) &&

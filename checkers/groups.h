@@ -83,8 +83,8 @@ bool has_ended(const Run& run, std::int32_t pid, std::uint64_t before_ns = kNeve
 /// the event.
 inline bool journal_is_whole(const Run& run) { return run.live || run.journal_complete; }
 
-/// This rank failed by itself, between its calls, and had gone when one of the job (a launcher, as a
-/// rule) asked the others to end: on a busy machine its end may be seen later.
+/// This rank failed by itself, between its calls, and had gone when one of the job (a launcher, as
+/// a rule) asked the others to end: on a busy machine its end may be seen later.
 bool was_left_out(const Run& run, const ProcessEnd& end);
 
 /// When one of the job (a launcher, as a rule) began to end the ranks, before any of them had

@@ -65,6 +65,7 @@ bool may_wait_for_device(const ProcessState& state) {
 
 constexpr std::string_view kStopped = "is stopped by a signal";
 constexpr std::string_view kTraced = "is held by a debugger";
+constexpr std::string_view kWithoutTask = "waits for a task of its pool";
 
 const ThreadState* main_thread_in(const StateSample& sample) {
   for (const ThreadState& thread : sample.threads) {
@@ -76,6 +77,8 @@ const ThreadState* main_thread_in(const StateSample& sample) {
 
 /// By what its Python code is in.
 std::string_view by_frames(const StackSample* stack) {
+  if (stack != nullptr && waits_for_a_task(*stack))
+    return kWithoutTask;
   return stack != nullptr && in_data_loader(stack->frames) ? "waits for a data loader worker" : "";
 }
 
@@ -186,13 +189,15 @@ class StalledCall {
   }
 
   /// Every absent rank is held by something: that they are is a fact. Who waits for what another
-  /// rank has is not at fault.
+  /// rank has, or for the process that gives it tasks, is not at fault.
   void name_what_it_is_stalled_on(Finding& finding) const {
     RankSet at_fault;
     for (const Rank rank : owed_.absent) {
-      if (stalled(rank).empty())
+      const std::string what = stalled(rank);
+      if (what.empty())
         return;
-      if (who_has_it(run_, situation_.state(rank)->process->pid, situation_.cutoff_ns()).empty())
+      if (what != kWithoutTask &&
+          who_has_it(run_, situation_.state(rank)->process->pid, situation_.cutoff_ns()).empty())
         at_fault.insert(rank);
     }
     finding.code = "LS303";
@@ -244,9 +249,21 @@ class StalledCall {
                                     finding.culprits.contains(rank) ? "culprit" : "peer");
       finding.evidence.push_back(fmt::format("rank {}: {}{}", rank.value, what, at_site(site)));
       add_children(finding, *absent);
+      if (what == kWithoutTask)
+        add_last_call(finding, rank);
       if (site)
         finding.sites.push_back(*site);
     }
+  }
+
+  void add_last_call(Finding& finding, Rank rank) const {
+    const Member* const member = group_.member(rank);
+    const Collective* const last =
+        member == nullptr || call_.seq == 0 ? nullptr : member->at(call_.seq - 1);
+    if (last != nullptr)
+      finding.evidence.push_back(fmt::format("rank {}: its last call was {}{}", rank.value,
+                                             group_.label(*last),
+                                             at_site(site_of(*member->process, *last, "peer"))));
   }
 
   [[nodiscard]] std::string call_it_is_in(const ProcessState& absent) const {

@@ -174,6 +174,17 @@ bool in_data_loader(const std::vector<Frame>& frames) {
   });
 }
 
+bool waits_for_a_task(const StackSample& stack) {
+  for (const Frame& frame : stack.frames) {
+    if (has(frame.function, "_process_worker") ||
+        (frame.function == "worker" && has(frame.file, "/multiprocessing/pool.py")))
+      return true;
+    if (frame.is_python() && !has(frame.file, "/multiprocessing/"))
+      return false;
+  }
+  return false;
+}
+
 bool awaits_device(const StackSample& stack) {
   return std::any_of(stack.frames.begin(), stack.frames.end(), [](const Frame& frame) {
     const std::string_view function = frame.function;

@@ -48,6 +48,10 @@ bool is_in_new_group(const StackSample& stack);
 /// In the code of torch.utils.data's loader, which fetches a batch.
 bool in_data_loader(const std::vector<Frame>& frames);
 
+/// A worker of a pool of processes (concurrent.futures, multiprocessing) that has no task: whatever
+/// of the program it was in has returned, or raised.
+bool waits_for_a_task(const StackSample& stack);
+
 /// Until a GPU has done what was put on it, collectives of other ranks among it.
 bool awaits_device(const StackSample& stack);
 

@@ -22,8 +22,8 @@ class FamilyWatch {
   /// All descendants of this process, zombies included. Orphans that it inherited and that have
   /// ended are reaped; `known` (ended ones included) are not: somebody holds them.
   const std::vector<os::ProcessStat>& look(const std::vector<Watched>& known);
-  /// Somebody of those runs, or has read something since the last call: a program that imports shows
-  /// nothing else for a long time.
+  /// Somebody of those runs, or has read something since the last call: a program that imports
+  /// shows nothing else for a long time.
   bool is_at_work();
 
   /// The job is over.

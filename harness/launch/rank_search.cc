@@ -56,8 +56,8 @@ RankSearch::News RankSearch::look() {
   news.found |= look_at_histories();
   news.happened = news.found || (at_all && !is_in_a_group() && family_.is_at_work());
   const Clock::time_point now = Clock::now();
-  next_look_at_histories_ = now < last_begun_ + kGroupMayTake ? now + kLookAtHistoriesEvery
-                                                              : Clock::time_point::max();
+  next_look_at_histories_ =
+      now < last_begun_ + kGroupMayTake ? now + kLookAtHistoriesEvery : Clock::time_point::max();
   if (at_all) {
     // Where there are many processes, looking costs processor time: not more than a fiftieth.
     const std::chrono::duration<double> cost(double(std::clock() - begun) / CLOCKS_PER_SEC);

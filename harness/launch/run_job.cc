@@ -61,7 +61,9 @@ class RunJob::Impl {
     prober_.look(processes_.living(/*with_command=*/true), before_the_end);
   }
   [[nodiscard]] std::vector<const JobProcess*> processes() const;
-  [[nodiscard]] std::int32_t world_size() const { return std::max(options_.ranks, search_.world_size()); }
+  [[nodiscard]] std::int32_t world_size() const {
+    return std::max(options_.ranks, search_.world_size());
+  }
   [[nodiscard]] Clock::time_point last_move() const { return prober_.last_move(); }
   [[nodiscard]] bool ended() const { return ended_; }
 

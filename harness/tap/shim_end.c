@@ -151,13 +151,9 @@ __attribute__((noreturn)) static void leave_at_once(int status, void* caller) {
   real_exit_at_once(status);
 }
 
-EXPORTED void _exit(int status) {
-  leave_at_once(status, __builtin_return_address(0));
-}
+EXPORTED void _exit(int status) { leave_at_once(status, __builtin_return_address(0)); }
 
-EXPORTED void _Exit(int status) {
-  leave_at_once(status, __builtin_return_address(0));
-}
+EXPORTED void _Exit(int status) { leave_at_once(status, __builtin_return_address(0)); }
 
 /* <pid>.signalled, or <-group>.signalled: which signals that end somebody of the job sent it, when
  * and who, before they arrive. Launchers end ranks so, when they have no more use for them or are

@@ -2,6 +2,7 @@
 // kernel says it sleeps on (LS303), and nobody is named where that is not known.
 #include "checkers/stall.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -11,6 +12,9 @@
 
 namespace lockstep::testing {
 namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
 
 /// Rank 1 does not come to the third call, and the user loses patience.
 lockstep::Run stalled(const std::function<void(ThreadState&)>& change, const Call& waits,
@@ -267,6 +271,21 @@ TEST(Stall, ARankThatWaitsForItsDataLoaderSaysSoAtTheUsersLine) {
   EXPECT_EQ(finding.headline.rfind("rank 1 waits for a data loader worker, and", 0), 0U);
   EXPECT_EQ(finding.sites.front().role, "culprit");
   EXPECT_EQ(finding.sites.front().line, 48);
+}
+
+TEST(Stall, AWorkerOfAPoolThatHasNoTaskSaysSoAndWhatItDidLast) {
+  lockstep::Run run = stalled([](ThreadState& thread) { thread.wchan = "futex_do_wait"; });
+  StackSample stack = stack_of(run, Rank{1}, {"sem_wait"});
+  stack.frames.push_back({"", 0, "/py/multiprocessing/queues.py", 103, "Queue.get", {}});
+  stack.frames.push_back({"", 0, "/py/concurrent/futures/process.py", 249, "_process_worker", {}});
+  run.stacks.push_back(stack);
+  const Finding finding = said_of(run);
+  EXPECT_EQ(finding.headline.rfind("rank 1 waits for a task of its pool, and", 0), 0U);
+  EXPECT_EQ(finding.culprits, RankSet{}) << "perhaps it was given none";
+  EXPECT_THAT(finding.evidence, Contains(HasSubstr("rank 1: its last call was all_reduce dp#1")));
+  run.stacks.back().frames.insert(run.stacks.back().frames.begin() + 1,
+                                  {"t.py", 0, "t.py", 12, "task", {}});
+  EXPECT_THAT(said_of(run).headline, ::testing::Not(HasSubstr("pool")));
 }
 
 TEST(Stall, TheBackwardOfDdpIsAWaitToo) {
