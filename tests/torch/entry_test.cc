@@ -247,7 +247,7 @@ TEST(Entry, OfOursTheTapExportsWhatTheShimCalls) {
   }
   EXPECT_THAT(ours,
               testing::UnorderedElementsAre("lockstep_tap_exception", "lockstep_tap_group_created",
-                                            "lockstep_tap_python_stack"));
+                                            "lockstep_tap_leave", "lockstep_tap_python_stack"));
 }
 
 }  // namespace
