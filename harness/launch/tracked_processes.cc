@@ -9,7 +9,7 @@
 namespace lockstep::launch {
 namespace {
 
-constexpr std::size_t kHeldMax = 256;  // Of the descriptors of lockstep.
+constexpr std::size_t kHeldMax = 128;  // Each takes a descriptor of ours.
 
 /// Another one that has this one's rank, or is told so, was there when this one was found.
 bool was_there_with(const Tracked& other, const Tracked& one) {
