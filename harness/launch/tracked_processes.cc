@@ -54,7 +54,7 @@ void TrackedProcesses::hold(const std::vector<os::ProcessStat>& family) {
   for (const os::ProcessStat& process : family) {
     if (held_.size() >= kHeldMax)
       return;
-    if (process.zombie() || held_.count(process.id) != 0 || is_tracked(process.id))
+    if (process.zombie() || held_.count(process.id) != 0 || find(process.id) != nullptr)
       continue;
     if (std::optional<os::ProcessHandle> handle = os::ProcessHandle::open(process.id))
       held_[process.id].process = std::move(*handle);
@@ -70,23 +70,22 @@ std::optional<os::ProcessHandle> TrackedProcesses::hold_of(const os::ProcessId& 
   return process;
 }
 
-bool TrackedProcesses::is_tracked(const os::ProcessId& id) const {
-  return std::any_of(processes_.begin(), processes_.end(),
-                     [&](const Tracked& process) { return process.process.id() == id; });
+Tracked* TrackedProcesses::find(const os::ProcessId& id) {
+  const auto at = std::find_if(processes_.begin(), processes_.end(),
+                               [&](const Tracked& process) { return process.process.id() == id; });
+  return at == processes_.end() ? nullptr : &*at;
 }
 
 bool TrackedProcesses::found(const os::ProcessId& id, Rank rank, bool only_told) {
-  for (Tracked& process : processes_) {
-    if (process.process.id() != id)
-      continue;
-    const bool is_news = process.role == Role::kOther && !only_told;
+  if (Tracked* const process = find(id)) {
+    const bool is_news = process->role == Role::kOther && !only_told;
     if (is_news) {  // It starts the others and is one of them.
-      process.role = Role::kRank;
-      process.rank = rank;
-      process.found_ns = now_ns();
+      process->role = Role::kRank;
+      process->rank = rank;
+      process->found_ns = now_ns();
     }
-    if (is_news || (process.only_told && !only_told))
-      write_down(process);
+    if (is_news || (process->only_told && !only_told))
+      write_down(*process);
     return is_news;
   }
   std::optional<os::ProcessHandle> process = hold_of(id);

@@ -66,7 +66,7 @@ class TrackedProcesses {
   };
   void write_down(Tracked& process);
   std::optional<os::ProcessHandle> hold_of(const os::ProcessId& id);
-  [[nodiscard]] bool is_tracked(const os::ProcessId& id) const;
+  Tracked* find(const os::ProcessId& id);  // Null if it is none of them.
 
   history::JournalWriter* journal_;
   std::list<Tracked> processes_{};  // Stable addresses.
