@@ -142,6 +142,19 @@ bool was_between_calls(const Run& run, Rank rank) {
                       [&](const Raised& raised) { return raised.rank == rank; });
 }
 
+/// When it had failed, at the latest: its end is seen some time after it was seen in abort(), or
+/// wrote its closing record, and had its status by then.
+std::uint64_t failed_ns(const Run& run, const ProcessEnd& end) {
+  std::uint64_t at_ns = end.at_ns;
+  if (const auto abort = abort_of(run, end.pid); abort && end.signal == SIGABRT)
+    at_ns = std::min(at_ns, abort->at_ns);
+  for (const Process& process : run.processes) {
+    if (process.pid == end.pid && process.rank == end.rank && end.exit_status && process.closed_ns)
+      at_ns = std::min(at_ns, process.closed_ns);
+  }
+  return at_ns;
+}
+
 /// When one of the job first asked a rank to end, as its end shows.
 std::optional<std::uint64_t> first_asked_ns(const Run& run) {
   std::optional<std::uint64_t> first;
@@ -294,7 +307,8 @@ std::optional<std::uint64_t> ended_from_outside_ns(const Run& run) {
       std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
         const bool ended_well = history::is_command(run, end.pid) && end.exit_status == 0;
         const bool failed_before = end.role == Role::kRank && end.sender.empty() &&
-                                   end.exit_status != 0 && before(end.at_ns - kMomentNs);
+                                   end.exit_status != 0 &&
+                                   before(std::min(end.at_ns - kMomentNs, failed_ns(run, end)));
         return ended_well || failed_before || was_left_out(run, end);
       });
   return by_themselves ? std::nullopt : first;

@@ -164,14 +164,21 @@ bool ended_a_thread(const std::vector<Frame>& raised_at) {
   return in_threading(raised_at, "_bootstrap_inner");  // Where no code of the program catches.
 }
 
-std::vector<Frame> frames_of_abort(const Run& run, std::int32_t pid) {
+std::optional<StackSample> abort_of(const Run& run, std::int32_t pid) {
   for (const StackSample& stack : run.stacks) {
     const auto call = std::find_if(stack.frames.begin(), stack.frames.end(),
                                    [](const Frame& frame) { return frame.function == "abort"; });
-    if (stack.pid == pid && call != stack.frames.end())
-      return {call, stack.frames.end()};
+    if (stack.pid == pid && call != stack.frames.end()) {
+      StackSample abort = stack;
+      abort.frames.assign(call, stack.frames.end());
+      return abort;
+    }
   }
-  return {};
+  return std::nullopt;
+}
+
+std::vector<Frame> frames_of_abort(const Run& run, std::int32_t pid) {
+  return abort_of(run, pid).value_or(StackSample{}).frames;
 }
 
 bool passed(const std::vector<Frame>& frames, std::string_view function) {

@@ -41,8 +41,9 @@ bool is_of_python_thread(const Process& process, const Collective& call);
 /// An exception that was raised there ended a thread of Python's: nobody caught it.
 bool ended_a_thread(const std::vector<Frame>& raised_at);
 
-/// Of the thread that called abort(), from there outwards: lockstep looks at it before the process
-/// is gone. Empty where it did not.
+/// The thread that called abort(), with its frames from there outwards: lockstep looks at it before
+/// the process is gone. Nothing, and no frames, where it did not.
+std::optional<StackSample> abort_of(const Run& run, std::int32_t pid);
 std::vector<Frame> frames_of_abort(const Run& run, std::int32_t pid);
 
 /// A frame is of a function whose name begins so.

@@ -77,7 +77,8 @@ struct FileHeader {
   // Closing record: complete if closed == kClosedMagic and closed_records == next_record.
   std::uint64_t closed_records;
   std::uint64_t closed;
-  std::uint8_t reserved_tail[4096 - 688];
+  std::uint64_t closed_ns;  ///< When it was written; 0: by a lockstep that did not say.
+  std::uint8_t reserved_tail[4096 - 696];
 };
 static_assert(sizeof(FileHeader) == 4096 && offsetof(FileHeader, next_record) == 512);
 static_assert(std::is_trivially_copyable_v<FileHeader>);

@@ -97,6 +97,7 @@ Result<bool> ProcessReader::poll(bool final) {
   const bool complete = absent_.empty() && absent_unlisted_ == 0 && !process_.damaged;
   process_.closed =
       complete && header.closed == kClosedMagic && header.closed_records == header.next_record;
+  process_.closed_ns = process_.closed ? header.closed_ns : 0;
   return true;
 }
 
@@ -165,6 +166,7 @@ ProcessReader::Window ProcessReader::window_of(const FileHeader& header) const {
 
 void ProcessReader::damage(const std::string& what) {
   process_.damaged = true;
+  process_.closed_ns = 0;
   process_.closed = false;  // Also where it was, before something took away what was there.
   if (missing_.size() < 32)
     missing_.push_back(fmt::format("{}: {}", process_.file, what));

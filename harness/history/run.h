@@ -125,10 +125,11 @@ struct Process {
   std::vector<Group> groups{};
   std::vector<CallSite> sites{};          ///< [0] is empty: "not recorded".
   std::vector<Collective> collectives{};  ///< In record order.
-  std::uint64_t dropped{};  ///< Records known to be lost (ring overwritten, no space).
-  bool closed{};            ///< The closing record was found and nothing is missing before it.
-  bool damaged{};           ///< Something in the file did not make sense and was left out.
-  std::string boot_id{};    ///< Of the host; monotonic times compare only where it is equal.
+  std::uint64_t dropped{};    ///< Records known to be lost (ring overwritten, no space).
+  bool closed{};              ///< The closing record was found and nothing is missing before it.
+  std::uint64_t closed_ns{};  ///< When it was written, on its way out; 0: not known.
+  bool damaged{};             ///< Something in the file did not make sense and was left out.
+  std::string boot_id{};      ///< Of the host; monotonic times compare only where it is equal.
   std::uint64_t pid_namespace{};
   std::int32_t parent_pid{};
   std::uint64_t wall_ns{};       ///< Wall clock at opened_ns.

@@ -125,6 +125,7 @@ inline void Writer::close() noexcept {
   FileHeader& header = *file_.header;
   __atomic_store_n(&header.closed_records, __atomic_load_n(&header.next_record, __ATOMIC_ACQUIRE),
                    __ATOMIC_RELAXED);
+  __atomic_store_n(&header.closed_ns, clock_ns(CLOCK_MONOTONIC), __ATOMIC_RELAXED);
   __atomic_store_n(&header.closed, kClosedMagic, __ATOMIC_RELEASE);
 }
 

@@ -1,6 +1,7 @@
 #include "harness/launch/tracked_processes.h"
 
 #include <algorithm>
+#include <csignal>
 #include <utility>
 
 #include "harness/base/clock.h"
@@ -147,7 +148,8 @@ const Tracked* TrackedProcesses::ended_rank(std::optional<std::int32_t> rank) co
   const Tracked* found = nullptr;
   for (const Tracked& process : processes_) {
     const bool raised =
-        process.ended && !process.ended->signal && process.ended->exit_status.value_or(1) == 1;
+        process.ended && (process.ended->signal ? process.ended->signal == SIGABRT
+                                                : process.ended->exit_status.value_or(1) == 1);
     if (rank && process.rank == Rank{*rank} && raised)
       found = &process;
   }

@@ -46,8 +46,8 @@ class TrackedProcesses {
   [[nodiscard]] bool has(Rank rank) const;
   /// Where we hold what it says: that of the rank, whoever of its processes says it.
   [[nodiscard]] std::optional<std::size_t> error_stream_of(const Tracked& process) const;
-  /// The last process that was this rank and ended with status 1, as one that raised does; null if
-  /// there is none.
+  /// The last process that was this rank and ended with status 1, as one that raised does, or
+  /// aborted on its way there; null if there is none.
   [[nodiscard]] const Tracked* ended_rank(std::optional<std::int32_t> rank) const;
   [[nodiscard]] bool any_lives() const;
   [[nodiscard]] bool command_lives() const;

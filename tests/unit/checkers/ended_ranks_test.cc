@@ -106,6 +106,35 @@ TEST(EndedRanks, WhoeverFailsBecauseAnotherIsEndedIsNotTheFirst) {
   EXPECT_EQ(judged(asked_ns - kMs), "LS101");
 }
 
+TEST(EndedRanks, WhoeverWasOnItsWayOutBeforeTheOthersWereEndedFailedFirst) {
+  lockstep::Run run = ended(kSender, 1);
+  by_somebody_else(run, Rank{1});
+  run.ends[1].signal.reset();
+  run.ends[1].exit_status = 1;
+  const std::uint64_t asked_ns = run.ends[0].asked_ns;
+  run.ends[1].at_ns = asked_ns + 17 * kMs;  // Seen late; mp.spawn told of it, without a time.
+  run.raised = {{.at_ns = run.ends[1].at_ns,
+                 .rank = Rank{1},
+                 .pid = run.ends[1].pid,
+                 .text = "ValueError: no such label: 7"}};
+  const auto judged = [&](std::uint64_t closed_ns) {
+    process_of(run, Rank{1}).closed_ns = closed_ns;
+    return checkers::judge(run, checkers::all_checkers()).findings.at(0);
+  };
+  EXPECT_EQ(judged(asked_ns - kMs / 2).headline, "rank 1 raised: ValueError: no such label: 7");
+  EXPECT_EQ(judged(asked_ns - kMs / 2).culprits, RankSet{Rank{1}});
+  EXPECT_TRUE(judged(asked_ns + kMs / 2).culprits.empty()) << "it may be because of the others";
+  EXPECT_TRUE(judged(0).culprits.empty()) << "not known";
+
+  run.ends[1].signal = 6;
+  run.ends[1].exit_status.reset();
+  run.stacks = {stack_of(run, Rank{1}, {"abort", "std::terminate()", "pthread_exit"})};
+  run.stacks[0].at_ns = asked_ns - kMs / 2;
+  EXPECT_EQ(judged(0).culprits, RankSet{Rank{1}}) << "it aborted on its way";
+  run.stacks[0].at_ns = asked_ns + kMs / 2;
+  EXPECT_TRUE(judged(0).culprits.empty());
+}
+
 TEST(EndedRanks, WhoeverIsAskedToEndAndDoesHasNotLeftTheOthers) {
   const Row waits = kSome + Row{all_reduce("dp", 8).at("t.py", 9).pending()};
   lockstep::Run run = ended(kSender, 124, waits);

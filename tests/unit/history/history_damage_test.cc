@@ -72,6 +72,7 @@ TEST_F(HistoryDamage, NoClosingRecordIsNoDamage) {
 TEST_F(HistoryDamage, AClosingRecordThatCountsOtherwiseIsNone) {
   put(offsetof(FileHeader, closed_records), std::uint64_t{999});
   EXPECT_FALSE(read_bytes(bytes_)->process.closed);
+  EXPECT_EQ(read_bytes(bytes_)->process.closed_ns, 0U);
 }
 
 TEST_F(HistoryDamage, AGapIsDamageAndEndsVouching) {

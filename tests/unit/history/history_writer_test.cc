@@ -62,6 +62,8 @@ TEST(HistoryWriter, EveryFieldComesBack) {
   const Process& process = file.process;
   EXPECT_THAT(file.missing, ElementsAre());
   EXPECT_TRUE(process.closed);
+  EXPECT_GE(process.closed_ns, process.collectives.back().issued_ns);
+  EXPECT_LE(process.closed_ns, clock_ns(CLOCK_MONOTONIC));
   EXPECT_FALSE(process.damaged);
   EXPECT_EQ(process.pid, getpid());
   EXPECT_EQ(process.rank, Rank{1});
