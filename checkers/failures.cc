@@ -190,7 +190,7 @@ bool may_be_the_launchers(const Run& run, const ProcessEnd& end) {
 std::optional<SiteRef> aborted_at(const Run& run, const ProcessEnd& end) {
   if (end.signal != SIGABRT)
     return std::nullopt;
-  const std::vector<Frame> frames = frames_of_abort(run, end.pid);
+  const std::vector<Frame> frames = abort_of(run, end.pid).frames;
   auto caller = frames.begin();
   if (passed(frames, "std::terminate"))
     caller = std::find_if(frames.begin(), frames.end(),

@@ -25,7 +25,7 @@ bool ended_in_gloo_teardown(const Run& run, const ProcessEnd& end) {
   }
   if (end.signal != SIGABRT || end.our_signal)
     return false;
-  const std::vector<Frame> frames = frames_of_abort(run, end.pid);
+  const std::vector<Frame> frames = abort_of(run, end.pid).frames;
   if (!frames.empty())
     return passed(frames, "pthread_exit") && passed(frames, "c10d::ProcessGroupGloo::runLoop");
   const auto process = std::find_if(run.processes.begin(), run.processes.end(),

@@ -145,9 +145,12 @@ bool was_between_calls(const Run& run, Rank rank) {
 /// When it had failed, at the latest: its end is seen some time after it was seen in abort(), or
 /// wrote its closing record, and had its status by then.
 std::uint64_t failed_ns(const Run& run, const ProcessEnd& end) {
-  std::uint64_t at_ns = end.at_ns;
-  if (const auto abort = abort_of(run, end.pid); abort && end.signal == SIGABRT)
-    at_ns = std::min(at_ns, abort->at_ns);
+  constexpr std::uint64_t kMomentNs = 10'000'000;  // Ends of one moment are told in any order.
+  std::uint64_t at_ns = end.at_ns - kMomentNs;
+  if (end.signal == SIGABRT) {
+    const StackSample abort = abort_of(run, end.pid);
+    return abort.frames.empty() ? at_ns : std::min(at_ns, abort.at_ns);
+  }
   for (const Process& process : run.processes) {
     if (process.pid == end.pid && process.rank == end.rank && end.exit_status && process.closed_ns)
       at_ns = std::min(at_ns, process.closed_ns);
@@ -299,7 +302,6 @@ bool was_left_out(const Run& run, const ProcessEnd& end) {
 
 std::optional<std::uint64_t> ended_from_outside_ns(const Run& run) {
   const std::optional<std::uint64_t> first = first_asked_ns(run);
-  constexpr std::uint64_t kMomentNs = 10'000'000;  // Ends of one moment are told in any order.
   const auto before = [&](std::uint64_t at_ns) { return first && at_ns < *first; };
   const bool by_themselves =
       std::any_of(run.raised.begin(), run.raised.end(),
@@ -307,8 +309,7 @@ std::optional<std::uint64_t> ended_from_outside_ns(const Run& run) {
       std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
         const bool ended_well = history::is_command(run, end.pid) && end.exit_status == 0;
         const bool failed_before = end.role == Role::kRank && end.sender.empty() &&
-                                   end.exit_status != 0 &&
-                                   before(std::min(end.at_ns - kMomentNs, failed_ns(run, end)));
+                                   end.exit_status != 0 && before(failed_ns(run, end));
         return ended_well || failed_before || was_left_out(run, end);
       });
   return by_themselves ? std::nullopt : first;

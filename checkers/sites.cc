@@ -164,7 +164,7 @@ bool ended_a_thread(const std::vector<Frame>& raised_at) {
   return in_threading(raised_at, "_bootstrap_inner");  // Where no code of the program catches.
 }
 
-std::optional<StackSample> abort_of(const Run& run, std::int32_t pid) {
+StackSample abort_of(const Run& run, std::int32_t pid) {
   for (const StackSample& stack : run.stacks) {
     const auto call = std::find_if(stack.frames.begin(), stack.frames.end(),
                                    [](const Frame& frame) { return frame.function == "abort"; });
@@ -174,11 +174,7 @@ std::optional<StackSample> abort_of(const Run& run, std::int32_t pid) {
       return abort;
     }
   }
-  return std::nullopt;
-}
-
-std::vector<Frame> frames_of_abort(const Run& run, std::int32_t pid) {
-  return abort_of(run, pid).value_or(StackSample{}).frames;
+  return {};
 }
 
 bool passed(const std::vector<Frame>& frames, std::string_view function) {

@@ -42,9 +42,8 @@ bool is_of_python_thread(const Process& process, const Collective& call);
 bool ended_a_thread(const std::vector<Frame>& raised_at);
 
 /// The thread that called abort(), with its frames from there outwards: lockstep looks at it before
-/// the process is gone. Nothing, and no frames, where it did not.
-std::optional<StackSample> abort_of(const Run& run, std::int32_t pid);
-std::vector<Frame> frames_of_abort(const Run& run, std::int32_t pid);
+/// the process is gone. No frames where it did not.
+StackSample abort_of(const Run& run, std::int32_t pid);
 
 /// A frame is of a function whose name begins so.
 bool passed(const std::vector<Frame>& frames, std::string_view function);
