@@ -8,15 +8,10 @@
 #include <string>
 #include <string_view>
 
-#include "harness/base/error.h"
 #include "harness/base/rank_set.h"
 #include "harness/os/proc.h"
 
 namespace lockstep::launch {
-
-/// A TCP port of this host that nobody uses now, and that the kernel gives to nobody by itself
-/// before rank 0 listens there. Errors: kEnvironment.
-Result<std::uint16_t> free_port();
 
 /// RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT.
 std::map<std::string, std::string> rank_environment(std::int32_t rank, std::int32_t world_size,

@@ -14,6 +14,7 @@
 #include "harness/launch/family_watch.h"
 #include "harness/launch/interrupts.h"
 #include "harness/launch/last_words.h"
+#include "harness/launch/meeting_port.h"
 #include "harness/launch/output.h"
 #include "harness/launch/rank_environment.h"
 #include "harness/launch/rank_search.h"
@@ -68,7 +69,7 @@ class RunJob::Impl {
   [[nodiscard]] bool ended() const { return ended_; }
 
  private:
-  Result<void> start_rank(std::int32_t rank, std::uint16_t port);
+  Result<void> start_rank(std::int32_t rank);
   Result<void> start_command();
   [[nodiscard]] std::uint64_t interrupted_since_ns() const;
   std::optional<RunEvent> next_event(Clock::time_point deadline);
@@ -93,6 +94,7 @@ class RunJob::Impl {
   FamilyWatch family_;
   TrackedProcesses processes_;
   RankSearch search_;
+  MeetingPort port_;
   Clock::time_point next_look_for_aborts_{};
   int interrupts_told_{};
   bool guard_death_told_{};
@@ -102,20 +104,21 @@ class RunJob::Impl {
 Result<void> RunJob::Impl::start() {
   if (options_.ranks == 0)
     return start_command();
-  const Result<std::uint16_t> port = free_port();
+  Result<MeetingPort> port = pick_meeting_port();
   if (!port)
     return port.error();
+  port_ = std::move(*port);
   for (std::int32_t rank = 0; rank < options_.ranks; ++rank) {
     if (const std::string why = supervisor_.interrupted(); !why.empty())
       return Error{Error::Kind::kInterrupted, why, ""};
-    if (Result<void> started = start_rank(rank, *port); !started)
+    if (Result<void> started = start_rank(rank); !started)
       return started;
   }
   prober_.something_happened();
   return {};
 }
 
-Result<void> RunJob::Impl::start_rank(std::int32_t rank, std::uint16_t port) {
+Result<void> RunJob::Impl::start_rank(std::int32_t rank) {
   const std::string base = fmt::format("{}/{}", options_.logs_directory, rank);
   const Result<UniqueFd> out = output_.add(base + ".out", STDOUT_FILENO);
   const Result<UniqueFd> err = output_.add(base + ".err", STDERR_FILENO);
@@ -124,7 +127,7 @@ Result<void> RunJob::Impl::start_rank(std::int32_t rank, std::uint16_t port) {
   SpawnOptions spawned;
   spawned.command = options_.command;
   spawned.signals = supervisor_.signals_at_start();
-  spawned.environment = rank_environment(rank, options_.ranks, port);
+  spawned.environment = rank_environment(rank, options_.ranks, port_.number);
   spawned.environment.insert(options_.environment.begin(), options_.environment.end());
   spawned.stdin_fd = rank == 0 ? STDIN_FILENO : -1;
   spawned.own_group = rank != 0 || !one_reads_from_terminal();
