@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <set>
 
 namespace lockstep::launch {
 namespace {
@@ -13,11 +14,14 @@ TEST(MeetingPort, IsNoneThatTheKernelGivesByItself) {
   std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first >> last;
   if (first <= 20'000)
     GTEST_SKIP() << "the kernel gives ports from " << first << " on";
+  std::set<std::uint16_t> ports;
   for (int i = 0; i < 100; ++i) {
     const Result<MeetingPort> port = pick_meeting_port();
     ASSERT_TRUE(port) << port.error().what;
     EXPECT_TRUE(port->number < first || port->number > last) << port->number;
+    ports.insert(port->number);
   }
+  EXPECT_GT(ports.size(), 50U) << "a job would often get the port of the one before it";
 }
 
 TEST(MeetingPort, IsOfOneJobUntilThatEnds) {
