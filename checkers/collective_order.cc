@@ -70,9 +70,10 @@ Finding sums_differ(const GroupView& group, std::uint64_t seq, const std::vector
       finding.evidence.push_back(fmt::format("rank {}: hands in {} and receives {} elements",
                                              at.member->rank.value, at.call->numel_in,
                                              at.call->numel_out));
+    if (auto site = site_of(*at.member->process, *at.call, "peer");
+        site && finding.sites.size() < kLinesMax)
+      finding.sites.push_back(*site);
   }
-  if (auto site = site_of(*calls.front().member->process, *calls.front().call, "peer"))
-    finding.sites.push_back(*site);
   finding.headline = fmt::format("the sizes of {} do not add up over its {} ranks",
                                  group.label(*calls.front().call), group.size);
   return finding;

@@ -8,7 +8,6 @@
 #include "checkers/ranks_by_text.h"
 #include "checkers/sites.h"
 #include "checkers/waits.h"
-#include "harness/history/rank_places.h"
 
 namespace lockstep::cli {
 namespace {
@@ -26,13 +25,12 @@ std::string now_at(const Run& run, const Process& process, std::uint64_t now_ns)
   return site ? fmt::format(", now{}", checkers::at_site(site)) : "";
 }
 
-std::string activity(const Run& run, Rank rank, std::uint64_t now_ns) {
+std::string activity(const Run& run, Rank rank, bool lives, std::uint64_t now_ns) {
   const Process* process = checkers::current_process(run, rank);
   const std::int32_t pid = checkers::pid_of(run, rank);  // A job may follow another one.
-  if (!history::wrapper_lives(run, rank, now_ns) &&
-      checkers::has_ended(run, pid != 0 || process == nullptr ? pid : process->pid))
+  if (!lives && checkers::has_ended(run, pid != 0 || process == nullptr ? pid : process->pid))
     return "ended";
-  if (process == nullptr || (process->pid != pid && checkers::has_ended(run, process->pid)))
+  if (process == nullptr || checkers::has_ended(run, process->pid))
     return "no history yet";
   if (process->collectives.empty())
     return "no collective yet";
@@ -52,10 +50,11 @@ std::string activity(const Run& run, Rank rank, std::uint64_t now_ns) {
 
 }  // namespace
 
-std::vector<std::string> rank_activity(const Run& live, std::uint64_t now_ns) {
+std::vector<std::string> rank_activity(const Run& live, const RankSet& living,
+                                       std::uint64_t now_ns) {
   checkers::RanksByText groups;
   for (const Rank rank : checkers::ranks_of(live))
-    checkers::add_rank(groups, activity(live, rank, now_ns), rank);
+    checkers::add_rank(groups, activity(live, rank, living.contains(rank), now_ns), rank);
   std::stable_sort(groups.begin(), groups.end(),
                    [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });
   std::vector<std::string> lines;

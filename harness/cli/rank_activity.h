@@ -12,6 +12,9 @@ namespace lockstep::cli {
 
 /// "ranks 0-2: in all_reduce world#12 at train.py:17 for 12 s", "rank 3: after all_reduce world#11
 /// at train.py:17 for 12 s, now at train.py:40"; equal ranks together, largest group first.
-std::vector<std::string> rank_activity(const Run& live, std::uint64_t now_ns);
+/// `living`: of whom a process lives; of ranks that a launcher started again, the journal knows
+/// only that they have ended.
+std::vector<std::string> rank_activity(const Run& live, const RankSet& living,
+                                       std::uint64_t now_ns);
 
 }  // namespace lockstep::cli

@@ -182,19 +182,20 @@ class Session {
         case Kind::kOver:
           return "";
         case Kind::kStop:
-          if (tell_hang(event.text, follower))
+          if (tell_hang(event.text, job, follower))
             return "deadlock: " + event.text;
           break;
         case Kind::kInterrupted:
           job.sample(/*before_the_end=*/true);
-          tell_activity("STOPPING", event.text, follower);
+          tell_activity("STOPPING", event.text, job, follower);
           record(Acted{.at_ns = event.since_ns != 0 ? event.since_ns : now_ns(),
                        .action = "interrupted",
                        .reason = event.text});
           return event.text;
         case Kind::kDeadline:
           if (Clock::now() >= next_look_at_joining_) {
-            if (const auto why = look_at_joining(job, follower); why && tell_hang(*why, follower))
+            if (const auto why = look_at_joining(job, follower);
+                why && tell_hang(*why, job, follower))
               return "deadlock: " + *why;
             break;
           }
@@ -217,8 +218,9 @@ class Session {
   }
 
   /// True if the job is to be ended for it.
-  bool tell_hang(const std::string& what, const history::Follower& follower) {
-    tell_activity("DEADLOCK", what, follower);
+  bool tell_hang(const std::string& what, const launch::RunJob& job,
+                 const history::Follower& follower) {
+    tell_activity("DEADLOCK", what, job, follower);
     hang_told_ = true;
     return command_.on_hang == OnHang::kEnd;
   }
@@ -263,7 +265,7 @@ class Session {
   std::string give_up(launch::RunJob& job, const history::Follower& follower) {
     job.sample(/*before_the_end=*/true);
     std::string why = fmt::format("--stall-limit {} s", command_.stall_limit_s);
-    tell_activity("STALLED", why, follower);
+    tell_activity("STALLED", why, job, follower);
     record(Acted{.at_ns = now_ns(), .action = "deadline", .reason = why});
     return why;
   }
@@ -300,14 +302,19 @@ class Session {
     for (const std::string& line : checkers::on_their_way_out(follower.run()))
       notice("LEAVING", line);
     if (has_a_group(follower) || a_rank_failed(follower) || stalled >= kStartMayTake)
-      tell_activity("STALLED", fmt::format("no rank has moved for {} s", stalled.count()),
+      tell_activity("STALLED", fmt::format("no rank has moved for {} s", stalled.count()), job,
                     follower);
   }
 
-  void tell_activity(std::string_view word, const std::string& what,
+  void tell_activity(std::string_view word, const std::string& what, const launch::RunJob& job,
                      const history::Follower& follower) {
     notice(word, what);
-    for (const std::string& line : rank_activity(follower.run(), now_ns()))
+    RankSet living;
+    for (const launch::JobProcess* const process : job.processes()) {
+      if (process->rank && process->lives())
+        living.insert(*process->rank);
+    }
+    for (const std::string& line : rank_activity(follower.run(), living, now_ns()))
       say(fmt::format("{:>{}}{}\n", "", report::kDetailIndent, line));
   }
 

@@ -74,6 +74,9 @@ def run(row: table.Row, world: int, keep: pathlib.Path | None = None) -> Judged:
         except (OSError, ValueError) as error:
             return Judged(other=f"no report: {error}; {said[-400:]}", said=said)
         judged = judge(row, world, report, process.returncode)
+        untold = [words for words in row.tells if words not in said]
+        if untold and judged.is_right:
+            judged.other = f"no notice with {untold}"
         remove_what_is_left(report)
         judged.said = said
         if not ended:

@@ -142,11 +142,14 @@ TEST(CollectiveOrder, UnevenListsAreHealthyIfTheyAddUp) {
       {{call(Op::kGather, "dp", 4, 8).rooted(0)}, {call(Op::kGather, "dp", 4, 0).rooted(0)}}));
 }
 
-TEST(CollectiveOrder, SizesThatCannotAddUpNameNobody) {
-  const Finding finding =
-      only_finding(make_run({{all_gather("dp", 3, 6)}, {all_gather("dp", 5, 6)}}));
+TEST(CollectiveOrder, SizesThatCannotAddUpNameNobodyAndEveryLine) {
+  const Finding finding = only_finding(make_run(
+      {{all_gather("dp", 3, 6).at("train.py", 10)}, {all_gather("dp", 5, 6).at("train.py", 12)}}));
   EXPECT_EQ(finding.code, "LS202");
   EXPECT_TRUE(finding.culprits.empty());
+  ASSERT_EQ(finding.sites.size(), 2U);
+  EXPECT_EQ(finding.sites[0].line, 10);
+  EXPECT_EQ(finding.sites[1].line, 12);
 }
 
 TEST(CollectiveOrder, BranchesWithSitesThatDifferForEverAreHealthy) {
