@@ -243,6 +243,8 @@ class StalledCall {
         what = "waits for a lock, a queue or a thread of its own";
       if (what.empty())
         what = call_it_is_in(*absent);
+      if (what.empty() && absent->main_stack != nullptr && awaits_store(*absent->main_stack))
+        what = "waits for the store";
       if (what.empty())
         what = absent->not_closed.empty() ? "waits for something else" : absent->not_closed;
       const auto site = whereabouts(*absent, situation_.cutoff_ns(),

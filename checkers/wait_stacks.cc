@@ -159,6 +159,12 @@ bool is_for_tasks(const StackSample& stack) {
                      [](const Frame& frame) { return has(frame.function, "c10::ThreadPool"); });
 }
 
+bool awaits_store(const StackSample& stack) {
+  return std::any_of(stack.frames.begin(), stack.frames.end(), [](const Frame& frame) {
+    return has(frame.function, "c10d::") && has(frame.function, "Store::");
+  });
+}
+
 bool is_in_new_group(const StackSample& stack) {
   bool makes = false, waits = false;
   for (const Frame& frame : stack.frames) {

@@ -45,6 +45,9 @@ bool is_for_tasks(const StackSample& stack);
 /// It makes a group, and waits in the store until others have come to that, too.
 bool is_in_new_group(const StackSample& stack);
 
+/// For a key that somebody is to set, or for the process that has the store.
+bool awaits_store(const StackSample& stack);
+
 /// In the code of torch.utils.data's loader, which fetches a batch.
 bool in_data_loader(const std::vector<Frame>& frames);
 

@@ -317,8 +317,11 @@ TEST(Stall, AShortSleepIsNone) {
 
 TEST(Stall, WhoWaitsForOthersInTheStoreIsNotStalledOnItsOwn) {
   lockstep::Run run = stalled([](ThreadState& thread) { thread.wchan = "do_sys_poll"; });
-  run.stacks.push_back(stack_of(run, Rank{1}, {"poll", "c10d::TCPStore::wait"}));
-  EXPECT_EQ(said_of(run).code, "LS301");
+  run.stacks.push_back(stack_of(run, Rank{1}, {"poll", "c10d::TCPStore::doWait"}));
+  const Finding said = said_of(run);
+  EXPECT_EQ(said.code, "LS301");
+  EXPECT_TRUE(said.culprits.empty());
+  EXPECT_EQ(said.evidence.front(), "rank 1: waits for the store at t.py:5");
 }
 
 TEST(Stall, WhoEndsAJobWithinSecondsMayHaveEndedASlowOne) {
