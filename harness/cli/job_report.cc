@@ -145,6 +145,10 @@ void conclude(Report& report, const Run& run) {
   const bool found =
       std::any_of(report.findings.begin(), report.findings.end(),
                   [](const Finding& finding) { return finding.severity == Severity::kError; });
+  // Of two worlds at one time nobody has a rank that both have.
+  const bool no_rank =
+      report.ranks.empty() && std::none_of(run.processes.begin(), run.processes.end(),
+                                           [](const Process& process) { return process.beside; });
   const std::string unsaid = unexplained(run);
   const std::string required = undecided_required(run, report.checks);
   if (found)
@@ -152,7 +156,7 @@ void conclude(Report& report, const Run& run) {
   else if (const Acted* interrupted = act(run, "interrupted"))
     say(Outcome::kUndecided, ExitCode::kInterrupted,
         fmt::format("interrupted ({})", interrupted->reason));
-  else if (report.ranks.empty() && report.program_exit.value_or(0) != 0)
+  else if (no_rank && report.program_exit.value_or(0) != 0)
     say(Outcome::kUndecided, ExitCode::kNoRank,
         fmt::format("the command ended with status {}, and no process of it became a rank{}",
                     *report.program_exit, what_it_raised(run)));
