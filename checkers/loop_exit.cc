@@ -9,6 +9,7 @@
 #include "checkers/agreement.h"
 #include "checkers/attribution.h"
 #include "checkers/gloo_teardown.h"
+#include "checkers/ranks_by_text.h"
 #include "checkers/sites.h"
 #include "harness/history/format.h"
 
@@ -351,13 +352,18 @@ Finding Parting::finding() const {
     finding.cause =
         "that most ranks left it does not tell whether they made too few rounds or the "
         "others too many";
+  RanksByText lines;
   for (const Member& member : group_.members) {
     const Collective* next = next_of(member);
-    finding.evidence.push_back(fmt::format(
-        "rank {}: {} rounds, then {}", member.rank.value, rounds_of(member),
-        next == nullptr ? std::string("its program ended")
-                        : describe(*next) + at_site(site_of(*member.process, *next, "peer"))));
+    add_rank(lines,
+             fmt::format("{} rounds, then {}", rounds_of(member),
+                         next == nullptr
+                             ? std::string("its program ended")
+                             : describe(*next) + at_site(site_of(*member.process, *next, "peer"))),
+             member.rank);
   }
+  for (const auto& [text, ranks] : lines)
+    finding.evidence.push_back(fmt::format("{}: {}", words(ranks), text));
   add_sites(finding);
   return finding;
 }

@@ -9,6 +9,7 @@
 
 #include "checkers/attribution.h"
 #include "checkers/children.h"
+#include "checkers/ranks_by_text.h"
 #include "checkers/sites.h"
 #include "checkers/wait_stacks.h"
 
@@ -234,6 +235,7 @@ class StalledCall {
   }
 
   void add_evidence(Finding& finding) const {
+    RanksByText lines;
     for (const Rank rank : owed_.absent) {
       const ProcessState* absent = situation_.state(rank);
       if (absent == nullptr)
@@ -249,23 +251,26 @@ class StalledCall {
         what = absent->not_closed.empty() ? "waits for something else" : absent->not_closed;
       const auto site = whereabouts(*absent, situation_.cutoff_ns(),
                                     finding.culprits.contains(rank) ? "culprit" : "peer");
-      finding.evidence.push_back(fmt::format("rank {}: {}{}", rank.value, what, at_site(site)));
-      add_children(finding, *absent);
+      add_rank(lines, what + at_site(site), rank);
+      add_children(lines, *absent);
       if (what == kWithoutTask)
-        add_last_call(finding, rank);
+        add_last_call(lines, rank);
       if (site)
         finding.sites.push_back(*site);
     }
+    for (const auto& [text, ranks] : lines)
+      finding.evidence.push_back(fmt::format("{}: {}", words(ranks), text));
   }
 
-  void add_last_call(Finding& finding, Rank rank) const {
+  void add_last_call(RanksByText& lines, Rank rank) const {
     const Member* const member = group_.member(rank);
     const Collective* const last =
         member == nullptr || call_.seq == 0 ? nullptr : member->at(call_.seq - 1);
     if (last != nullptr)
-      finding.evidence.push_back(fmt::format("rank {}: its last call was {}{}", rank.value,
-                                             group_.label(*last),
-                                             at_site(site_of(*member->process, *last, "peer"))));
+      add_rank(lines,
+               fmt::format("its last call was {}{}", group_.label(*last),
+                           at_site(site_of(*member->process, *last, "peer"))),
+               rank);
   }
 
   [[nodiscard]] std::string call_it_is_in(const ProcessState& absent) const {
@@ -278,13 +283,12 @@ class StalledCall {
   }
 
   /// What it waits for may be one of them: a loader worker, a command.
-  void add_children(Finding& finding, const ProcessState& absent) const {
+  void add_children(RanksByText& lines, const ProcessState& absent) const {
     const StateSample* state = last_state(run_, absent.process->pid, situation_.cutoff_ns());
     const bool waits =
         state != nullptr && (state->waits_for_child || !by_frames(absent.main_stack).empty());
     for (std::size_t i = 0; waits && i < std::min(state->children.size(), kChildrenMax); ++i)
-      finding.evidence.push_back(
-          fmt::format("rank {}: {}", absent.rank.value, in_words(state->children[i])));
+      add_rank(lines, in_words(state->children[i]), absent.rank);
   }
 
   const Run& run_;
