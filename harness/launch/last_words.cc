@@ -19,6 +19,9 @@ namespace lockstep::launch {
 namespace {
 
 constexpr std::string_view kTraceback = "Traceback (most recent call last):";
+// Follows the line of an exception that PyTorch passes on from a loader's worker, or a replica:
+// "ValueError: Caught ValueError in DataLoader worker process 0."
+constexpr std::string_view kOriginal = "Original Traceback (most recent call last):";
 constexpr std::string_view kTerminate = "terminate called after throwing an instance of ";
 // Its threads were ended under it, or a thread was left unjoined.
 constexpr std::string_view kTerminated = "terminate called without an active exception";
@@ -83,9 +86,32 @@ std::string message_from(const std::vector<std::string_view>& lines, std::size_t
   return text;
 }
 
+/// "in DataLoader worker process 0", of "ValueError: Caught ValueError in DataLoader worker process
+/// 0."
+std::string_view where_it_was_caught(std::string_view text) {
+  const std::size_t caught = text.find(": Caught ");
+  const std::size_t in = text.find(" in ", caught);
+  if (caught == std::string_view::npos || in == std::string_view::npos)
+    return "elsewhere";
+  text.remove_prefix(in + 1);
+  return text.substr(0, text.find_last_not_of('.') + 1);
+}
+
+using WordsAt = std::pair<LastWords, std::size_t>;
+
+/// What raised, with the frames of who passed it on around its own; `at` if it is not whole.
+WordsAt passed_on(LastWords words, WordsAt original, std::size_t at) {
+  if (original.first.text.empty())
+    return {std::move(words), at};
+  std::vector<Frame>& frames = original.first.raised_at.frames;
+  frames.insert(frames.end(), words.raised_at.frames.begin(), words.raised_at.frames.end());
+  frames.resize(std::min(frames.size(), kFramesMax));
+  original.first.text += fmt::format(" ({})", where_it_was_caught(words.text));
+  return original;
+}
+
 /// The traceback that begins in this line, and the line of its exception.
-std::pair<LastWords, std::size_t> python_words(const std::vector<std::string_view>& lines,
-                                               std::size_t traceback) {
+WordsAt python_words(const std::vector<std::string_view>& lines, std::size_t traceback) {
   LastWords words;
   std::vector<Frame>& frames = words.raised_at.frames;
   for (std::size_t i = traceback + 1; i < lines.size(); ++i) {
@@ -94,6 +120,8 @@ std::pair<LastWords, std::size_t> python_words(const std::vector<std::string_vie
       frames.resize(std::min(frames.size(), kFramesMax));
     } else if (!lines[i].empty() && lines[i].front() != ' ') {
       words.text = message_from(lines, i).substr(0, kTextMax);
+      if (i + 1 < lines.size() && lines[i + 1] == kOriginal)
+        return passed_on(std::move(words), python_words(lines, i + 1), i);
       return {words, i};
     }
   }

@@ -64,6 +64,29 @@ TEST(LastWords, OfSeveralTheLast) {
   EXPECT_EQ(words->raised_at.frames.front().line, 3);
 }
 
+TEST(LastWords, OfWhatALoadersWorkerRaisedItsOwn) {
+  const std::string passed_on =
+      "Traceback (most recent call last):\n"
+      "  File \"/data/train.py\", line 12, in <module>\n"
+      "  File \"/lib/torch/_utils.py\", line 804, in reraise\n"
+      "ValueError: Caught ValueError in DataLoader worker process 0.\n";
+  const auto words =
+      last_words(passed_on +
+                 "Original Traceback (most recent call last):\n"
+                 "  File \"/lib/torch/utils/data/_utils/worker.py\", line 3, in loop\n"
+                 "  File \"/data/train.py\", line 7, in __getitem__\n"
+                 "ValueError: sample 41 is corrupt\n\n");
+  ASSERT_TRUE(words);
+  EXPECT_EQ(words->text, "ValueError: sample 41 is corrupt (in DataLoader worker process 0)");
+  ASSERT_EQ(words->raised_at.frames.size(), 4U);
+  EXPECT_EQ(words->raised_at.frames[0].function, "__getitem__");
+  EXPECT_EQ(words->raised_at.frames[2].function, "reraise");
+  EXPECT_EQ(words->raised_at.frames[3].line, 12);
+  const auto half = last_words(passed_on + "Original Traceback (most recent call last):\n");
+  ASSERT_TRUE(half);
+  EXPECT_EQ(half->text, "ValueError: Caught ValueError in DataLoader worker process 0.");
+}
+
 TEST(LastWords, WithTheRankInFront) {
   const auto words = last_words(
       "[rank1]: Traceback (most recent call last):\n"
