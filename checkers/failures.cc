@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
-#include <initializer_list>
 #include <map>
 #include <string_view>
 #include <tuple>
 #include <utility>
 
+#include "checkers/failure_words.h"
 #include "checkers/gloo_teardown.h"
 #include "checkers/groups.h"
 #include "checkers/second_derivative.h"
@@ -23,31 +23,33 @@ namespace {
 
 constexpr std::size_t kTextMax = 200;
 
-bool contains_one_of(std::string_view text, std::initializer_list<std::string_view> parts) {
-  return std::any_of(parts.begin(), parts.end(), [&](std::string_view part) {
-    return text.find(part) != std::string_view::npos;
+bool was_in_a_call(const Raised& raised) {
+  const std::vector<Frame>& frames = raised.raised_at.frames;
+  return std::any_of(frames.begin(), frames.end(), [](const Frame& frame) {
+    return frame.file.find("/torch/distributed/") != std::string::npos;
   });
-}
-
-/// What a rank says when another one is gone or silent.
-bool speaks_of_a_peer(std::string_view text) {
-  return speaks_of_the_store(text) ||
-         contains_one_of(
-             text, {"Connection closed by peer", "Connection reset by peer", "Connection refused",
-                    "Broken pipe", "gloo/transport", "Application timeout caused pair closure",
-                    "Timed out waiting", "Socket Timeout", "ncclRemoteError", "monitoredBarrier",
-                    "Operation timed out!", "of the same param in process 0",
-                    "NCCL communicator was aborted", "recvValue failed"}) ||
-         speaks_of_its_watchdog(text);
 }
 
 /// Or else of a worker of its data loader, which it has connections to as well.
-bool speaks_of_a_peer(const Raised& raised) {
-  const std::vector<Frame>& frames = raised.raised_at.frames;
-  const bool in_a_call = std::any_of(frames.begin(), frames.end(), [](const Frame& frame) {
-    return frame.file.find("/torch/distributed/") != std::string::npos;
-  });
-  return speaks_of_a_peer(raised.text) && (in_a_call || !in_data_loader(frames));
+bool tells_of_a_peer(const Raised& raised) {
+  return speaks_of_a_peer(raised.text) &&
+         (was_in_a_call(raised) || !in_data_loader(raised.raised_at.frames));
+}
+
+/// What it raises outside of any call after one has failed, and nothing was issued since, is what
+/// it makes of that, in its own words: why the call failed is another rank's to tell.
+bool tells_of_a_failed_call(const Run& run, const Raised& raised) {
+  std::uint64_t issued_ns = 0, failed_ns = 0;
+  for (const Process& process : run.processes) {
+    for (const Collective& call : process.collectives) {
+      if (process.pid != raised.pid || call.issued_ns > raised.at_ns)
+        continue;
+      issued_ns = std::max(issued_ns, call.issued_ns);
+      if (call.failed)
+        failed_ns = std::max(failed_ns, call.completed_ns.value_or(call.issued_ns));
+    }
+  }
+  return failed_ns != 0 && issued_ns <= failed_ns && !was_in_a_call(raised);
 }
 
 bool had_failed_collective(const Run& run, Rank rank) {
@@ -221,46 +223,13 @@ std::vector<Failure> raised_by(const Run& run, const std::vector<GroupView>& gro
         (!end.failed() && went_on(run, raised)))
       continue;
     const auto site = site_of(*raised.rank, raised.raised_at.frames, "raised");
-    Failure& failure = failures.emplace_back(Failure{
-        *raised.rank, raised.at_ns, fmt::format("raised: {}", first_line(raised.text)), raised.text,
-        speaks_of_a_peer(raised), false, "", site ? site : aborted_at(run, end), raised.found_out});
+    Failure& failure = failures.emplace_back(
+        Failure{*raised.rank, raised.at_ns, fmt::format("raised: {}", first_line(raised.text)),
+                raised.text, tells_of_a_peer(raised) || tells_of_a_failed_call(run, raised), false,
+                "", site ? site : aborted_at(run, end), raised.found_out});
     say_what_it_waited_for(groups, failure);
   }
   return failures;
-}
-
-/// What a call says of what it was given, whatever the other ranks do.
-bool speaks_of_its_arguments(std::string_view type) {
-  return type == "ValueError" || type == "TypeError" || type == "IndexError" || type == "KeyError";
-}
-
-struct Saying {
-  std::string text{};
-  std::size_t numbers{};  // That were taken out.
-};
-
-/// "Rank 0 has 4 params" is "Rank # has # params", or "Rank # has 4 params" where only the numbers
-/// of ranks are to go. "<object at 0x7f04>" has a number, too.
-Saying without_numbers(std::string_view text, bool of_ranks_only) {
-  Saying saying;
-  for (std::size_t at = 0; at < text.size();) {
-    const bool address = text.substr(at, 2) == "0x";
-    const std::size_t end = std::min(address ? text.find_first_not_of("0123456789abcdef", at + 2)
-                                             : text.find_first_not_of("0123456789", at),
-                                     text.size());
-    const bool of_rank = at >= 4 && text.substr(at - 4, 4) == "ank ";
-    if (end == at) {
-      saying.text += text[at++];
-    } else if (of_ranks_only && !of_rank) {
-      saying.text += text.substr(at, end - at);
-      at = end;
-    } else {
-      saying.text += '#';
-      ++saying.numbers;
-      at = end;
-    }
-  }
-  return saying;
 }
 
 }  // namespace
@@ -298,17 +267,6 @@ RankSet odd_ones_out(const std::vector<Failure>& failures) {
   if (one.size() == other.size())
     return {};
   return one.size() < other.size() ? one : other;
-}
-
-bool speaks_of_the_store(std::string_view text) {
-  return contains_one_of(
-      text, {"Did the remote server shutdown or crash", "waiting for clients", "wait timeout after",
-             "client socket has failed to connect", "client socket has timed out"});
-}
-
-bool speaks_of_its_watchdog(std::string_view text) {
-  return contains_one_of(text, {"collective operation timeout", "collective operation timed out",
-                                "NCCL operation timed out", "operations have failed or timed out"});
 }
 
 std::string signal_name(std::int32_t signal) {

@@ -44,12 +44,6 @@ bool is_one_mistake(const Failure& a, const Failure& b);
 /// inconsistent 2"): who says otherwise than most. Empty where that is not what they say.
 RankSet odd_ones_out(const std::vector<Failure>& failures);
 
-/// What a rank says whose store, which rank 0 holds as a rule, is gone, or has nobody's answer.
-bool speaks_of_the_store(std::string_view text);
-
-/// What NCCL says, which ends a process where a collective takes too long on its device.
-bool speaks_of_its_watchdog(std::string_view text);
-
 /// "SIGKILL".
 std::string signal_name(std::int32_t signal);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "checkers/failure_words.h"
 #include "checkers/failures.h"
 #include "checkers/groups.h"
 #include "checkers/stall.h"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "checkers/descriptors.h"
+#include "checkers/failure_words.h"
 #include "checkers/failures.h"
 #include "checkers/gloo_teardown.h"
 #include "checkers/groups.h"
@@ -224,7 +225,9 @@ Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
   RankSet alike{first.rank};
   const bool was_ended = !first.ended_by.empty();
   for (const Failure& failure : failures) {
-    if (is_one_mistake(failure, first) || (was_ended && failure.ended_by == first.ended_by))
+    const bool alike_came = failure.after_a_peer == first.after_a_peer;
+    if ((alike_came && is_one_mistake(failure, first)) ||
+        (was_ended && failure.ended_by == first.ended_by))
       alike.insert(failure.rank);
   }
   const RankSet everyone = ranks_of(run);

@@ -22,6 +22,11 @@ constexpr std::string_view kTraceback = "Traceback (most recent call last):";
 // Follows the line of an exception that PyTorch passes on from a loader's worker, or a replica:
 // "ValueError: Caught ValueError in DataLoader worker process 0."
 constexpr std::string_view kOriginal = "Original Traceback (most recent call last):";
+// Between two tracebacks: `raise ... from`, or what came while the first was handled.
+constexpr std::string_view kCause =
+    "The above exception was the direct cause of the following exception:";
+constexpr std::string_view kContext =
+    "During handling of the above exception, another exception occurred:";
 constexpr std::string_view kTerminate = "terminate called after throwing an instance of ";
 // Its threads were ended under it, or a thread was left unjoined.
 constexpr std::string_view kTerminated = "terminate called without an active exception";
@@ -128,17 +133,63 @@ WordsAt python_words(const std::vector<std::string_view>& lines, std::size_t tra
   return {words, lines.size()};
 }
 
+/// The last line before this one that has text; `lines.size()` if there is none.
+std::size_t text_before(const std::vector<std::string_view>& lines, std::size_t at) {
+  while (at > 0 && lines[at - 1].empty())
+    --at;
+  return at == 0 ? lines.size() : at - 1;
+}
+
+/// ", train.py:40": the innermost line that is no library's.
+std::string place_of(const LastWords& words) {
+  const std::vector<Frame>& frames = words.raised_at.frames;
+  const auto own = std::find_if(frames.begin(), frames.end(), [](const Frame& frame) {
+    return frame.file.find("-packages/") == std::string::npos &&
+           frame.file.find("/lib/python") == std::string::npos;
+  });
+  return own == frames.end()
+             ? ""
+             : fmt::format(", {}:{}", own->file.substr(own->file.rfind('/') + 1), own->line);
+}
+
+/// Of exceptions that were raised from one another the first; what was being handled then is named.
+WordsAt chained_words(const std::vector<std::string_view>& lines, std::size_t traceback) {
+  WordsAt last = python_words(lines, traceback);
+  LastWords words = last.first;
+  std::string handled;
+  for (std::size_t link = text_before(lines, traceback);
+       link < lines.size() && (lines[link] == kCause || lines[link] == kContext);
+       link = text_before(lines, traceback)) {
+    const auto end = std::make_reverse_iterator(lines.begin());
+    const auto before =
+        std::find(std::make_reverse_iterator(lines.begin() + static_cast<std::ptrdiff_t>(link)),
+                  end, kTraceback);
+    if (before == end)
+      break;
+    traceback = static_cast<std::size_t>(end - before) - 1;
+    LastWords earlier = python_words(lines, traceback).first;
+    if (lines[link] == kCause && handled.empty())
+      words = std::move(earlier);
+    else
+      handled = earlier.text + place_of(earlier) + (handled.empty() ? "" : "; then ") + handled;
+  }
+  if (words.text != last.first.text)
+    words.text += fmt::format(" (then {})", last.first.text);
+  if (!handled.empty())
+    words.text += fmt::format(" (while it handled {})", handled);
+  words.text = words.text.substr(0, kTextMax);
+  return {std::move(words), last.second};
+}
+
 /// std::terminate said this line, and nothing of its own: where the line before it is an exception
 /// of Python, that had ended the program already, and what aborted came of its ending.
 LastWords words_of_terminate(const std::vector<std::string_view>& lines, std::size_t at) {
-  std::size_t before = at;
-  while (before > 0 && lines[before - 1].empty())
-    --before;
-  for (std::size_t i = before; i-- > 0;) {
+  const std::size_t before = text_before(lines, at);
+  for (std::size_t i = before; before < lines.size() && i-- > 0;) {
     if (lines[i] != kTraceback)
       continue;
-    const auto [words, exception] = python_words(lines, i);
-    if (exception + 1 == before)
+    const auto [words, exception] = chained_words(lines, i);
+    if (exception == before)
       return words;
     break;
   }
@@ -163,7 +214,7 @@ std::optional<LastWords> last_words(std::string_view stderr_tail) {
   const std::vector<std::string_view> lines = lines_of(stderr_tail);
   for (std::size_t i = lines.size(); i-- > 0;) {
     if (lines[i] == kTraceback) {
-      LastWords words = python_words(lines, i).first;
+      LastWords words = chained_words(lines, i).first;
       if (!words.text.empty())
         return words;
     }

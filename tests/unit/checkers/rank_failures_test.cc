@@ -68,6 +68,42 @@ TEST(RankFailures, OfAnEndThatIsNotKnownTheExceptionCountsWhereTheCommandFailed)
   EXPECT_EQ(culprits_of(1, false), RankSet{}) << "it went on";
 }
 
+/// The last call of ranks 0 and 2 has failed, and rank 1 has not come to it: its connections were
+/// closed when it fell over.
+lockstep::Run two_saw_a_call_fail() {
+  const Row more = kSome + Row{all_reduce("dp", 8).pending()};
+  lockstep::Run run = make_run({more, kSome, more});
+  for (const Rank rank : {Rank{0}, Rank{2}}) {
+    Collective& call = process_of(run, rank).collectives.back();
+    call.completed_ns = call.issued_ns + kMs;
+    call.failed = true;
+  }
+  return run;
+}
+
+TEST(RankFailures, WordsOfItsOwnForACallThatFailedAreNoReasonOfItsOwn) {
+  for (const char* const last : {"ValueError: bad batch", "TrainingError: step 2 failed"}) {
+    lockstep::Run run = two_saw_a_call_fail();
+    raises(run, Rank{0}, "TrainingError: step 2 failed", stall_ns(run));
+    raises(run, Rank{2}, "TrainingError: step 2 failed", stall_ns(run));
+    raises(run, Rank{1}, last, stall_ns(run) + 2000 * kMs);
+    const Verdict verdict = check(run);
+    ASSERT_EQ(verdict.findings.size(), 1U);
+    EXPECT_EQ(verdict.findings[0].culprits, RankSet{Rank{1}}) << last;
+  }
+}
+
+TEST(RankFailures, WhoWentOnAfterACallThatFailedHasAReasonOfItsOwn) {
+  lockstep::Run run = two_saw_a_call_fail();
+  Process& process = process_of(run, Rank{0});
+  Collective again = process.collectives.front();
+  again.issued_ns = process.collectives.back().completed_ns.value() + kMs;
+  again.completed_ns = again.issued_ns + kMs;
+  process.collectives.push_back(again);
+  raises(run, Rank{0}, "ValueError: bad batch", stall_ns(run));
+  EXPECT_EQ(check(run).findings.at(0).culprits, RankSet{Rank{0}});
+}
+
 TEST(RankFailures, ALimitOfItsOwnIsNoSilentPeer) {
   lockstep::Run run = make_run({{all_reduce("dp", 2)}, {all_reduce("dp", 2)}});
   const std::uint64_t at_ns = stall_ns(run);

@@ -48,20 +48,50 @@ TEST(LastWords, OfAMessageThatBeginsEmptyItsFirstLineWithText) {
   EXPECT_EQ(last_words(raised + "ValueError\nnext\n")->text, "ValueError");
 }
 
-TEST(LastWords, OfSeveralTheLast) {
-  const auto words = last_words(
-      "Traceback (most recent call last):\n"
-      "  File \"a.py\", line 1, in <module>\n"
-      "KeyError: 'x'\n"
-      "\n"
-      "During handling of the above exception, another exception occurred:\n"
-      "\n"
-      "Traceback (most recent call last):\n"
-      "  File \"a.py\", line 3, in <module>\n"
-      "RuntimeError: gave up\n");
+// Two exceptions of a.py, one after the other.
+std::string both(const std::string& first, const std::string& link, const std::string& last) {
+  return "Traceback (most recent call last):\n"
+         "  File \"/data/a.py\", line 1, in step\n"
+         "  File \"/usr/lib/python3.11/json/decoder.py\", line 355, in decode\n" +
+         first + "\n\n" + link +
+         "\n\n"
+         "Traceback (most recent call last):\n"
+         "  File \"/data/a.py\", line 3, in main\n" +
+         last + "\n";
+}
+const std::string kDuring = "During handling of the above exception, another exception occurred:";
+const std::string kFrom = "The above exception was the direct cause of the following exception:";
+
+TEST(LastWords, OfSeveralTheLastAndWhatWasBeingHandled) {
+  const auto words = last_words(both("KeyError: 'x'", kDuring, "RuntimeError: gave up"));
   ASSERT_TRUE(words);
-  EXPECT_EQ(words->text, "RuntimeError: gave up");
+  EXPECT_EQ(words->text, "RuntimeError: gave up (while it handled KeyError: 'x', a.py:1)");
   EXPECT_EQ(words->raised_at.frames.front().line, 3);
+  const auto two =
+      last_words(both("KeyError: 'x'", kDuring, "OSError: b") + "\n" + kDuring + "\n\n" +
+                 "Traceback (most recent call last):\n"
+                 "  File \"b.py\", line 9, in <module>\n"
+                 "RuntimeError: c\n");
+  EXPECT_EQ(two->text,
+            "RuntimeError: c (while it handled KeyError: 'x', a.py:1; then OSError: b, a.py:3)");
+}
+
+TEST(LastWords, OfOneThatWasRaisedFromAnotherTheFirst) {
+  const auto words =
+      last_words(both("ValueError: bad batch", kFrom, "RuntimeError: step 3 failed"));
+  ASSERT_TRUE(words);
+  EXPECT_EQ(words->text, "ValueError: bad batch (then RuntimeError: step 3 failed)");
+  EXPECT_EQ(words->raised_at.frames.front().line, 355);
+  EXPECT_EQ(words->raised_at.frames.back().line, 1);
+  // As pools pass it on.
+  EXPECT_EQ(last_words(both("ValueError: bad batch", kFrom, "ValueError: bad batch"))->text,
+            "ValueError: bad batch");
+  // The first one is out of sight.
+  EXPECT_EQ(last_words("KeyError: 1\n\n" + kFrom +
+                       "\n\nTraceback (most recent call last):\n"
+                       "  File \"b.py\", line 9, in <module>\nRuntimeError: c\n")
+                ->text,
+            "RuntimeError: c");
 }
 
 TEST(LastWords, OfWhatALoadersWorkerRaisedItsOwn) {

@@ -1,0 +1,31 @@
+// What ranks say when they fail: of another rank, of the store, of their own arguments.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace lockstep::checkers {
+
+/// What a rank says when another one is gone or silent.
+bool speaks_of_a_peer(std::string_view text);
+
+/// What a rank says whose store, which rank 0 holds as a rule, is gone, or has nobody's answer.
+bool speaks_of_the_store(std::string_view text);
+
+/// What NCCL says, which ends a process where a collective takes too long on its device.
+bool speaks_of_its_watchdog(std::string_view text);
+
+/// What a call says of what it was given, whatever the other ranks do.
+bool speaks_of_its_arguments(std::string_view type);
+
+struct Saying {
+  std::string text{};
+  std::size_t numbers{};  ///< That were taken out.
+};
+
+/// "Rank 0 has 4 params" is "Rank # has # params", or "Rank # has 4 params" where only the numbers
+/// of ranks are to go. "<object at 0x7f04>" has a number, too.
+Saying without_numbers(std::string_view text, bool of_ranks_only);
+
+}  // namespace lockstep::checkers
