@@ -41,17 +41,6 @@ bool is_library(std::string_view module) {
   return false;
 }
 
-/// Installed by somebody else, into the interpreter or a virtual environment.
-bool is_installed_package(std::string_view path) {
-  return contains(path, "/site-packages/") || contains(path, "/dist-packages/");
-}
-
-/// Of Python's own library ("/usr/lib/python3.11/threading.py"), or frozen into the interpreter.
-bool is_python_library(std::string_view path) {
-  return !is_installed_package(path) &&
-         (contains(path, "/lib/python3.") || path.substr(0, 8) == "<frozen ");
-}
-
 bool is_library_function(std::string_view function) {
   constexpr std::array kPrefixes{std::string_view{"lockstep::tap::"},
                                  std::string_view{"lockstep::history::"},

@@ -20,4 +20,16 @@ inline bool is_library_source(std::string_view path) {
   });
 }
 
+/// Installed by somebody else, into the interpreter or a virtual environment.
+inline bool is_installed_package(std::string_view path) {
+  return path.find("/site-packages/") != std::string_view::npos ||
+         path.find("/dist-packages/") != std::string_view::npos;
+}
+
+/// Of Python's own library ("/usr/lib/python3.11/threading.py"), or frozen into the interpreter.
+inline bool is_python_library(std::string_view path) {
+  return !is_installed_package(path) &&
+         (path.find("/lib/python3.") != std::string_view::npos || path.substr(0, 8) == "<frozen ");
+}
+
 }  // namespace lockstep

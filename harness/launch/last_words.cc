@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "harness/base/library_source.h"
 #include "harness/os/kernel_objects.h"
 #include "harness/os/proc.h"
 #include "harness/os/sockets.h"
@@ -144,8 +145,7 @@ std::size_t text_before(const std::vector<std::string_view>& lines, std::size_t 
 std::string place_of(const LastWords& words) {
   const std::vector<Frame>& frames = words.raised_at.frames;
   const auto own = std::find_if(frames.begin(), frames.end(), [](const Frame& frame) {
-    return frame.file.find("-packages/") == std::string::npos &&
-           frame.file.find("/lib/python") == std::string::npos;
+    return !is_installed_package(frame.file) && !is_python_library(frame.file);
   });
   return own == frames.end()
              ? ""
