@@ -35,7 +35,7 @@ for work in [dist.all_reduce(total, async_op=True) for _ in range(10)]:
 dist.all_gather([torch.zeros(4) for _ in range(dist.get_world_size())], total)
 dist.all_reduce(torch.ones(4))
 """
-NAMED = "was ended by SIGABRT in Gloo's teardown: its process group outlived Python"
+NAMED = " ended by SIGABRT in Gloo's teardown: its process group outlived Python"
 
 
 def by_hand(program: list) -> dict:
