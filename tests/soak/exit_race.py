@@ -35,7 +35,7 @@ for work in [dist.all_reduce(total, async_op=True) for _ in range(10)]:
 dist.all_gather([torch.zeros(4) for _ in range(dist.get_world_size())], total)
 dist.all_reduce(torch.ones(4))
 """
-NAMED = " ended by SIGABRT in Gloo's teardown: its process group outlived Python"
+NAMED = "ended by SIGABRT in Gloo's teardown: its process group outlived Python"
 
 
 def by_hand(program: list) -> dict:
@@ -58,14 +58,16 @@ def under_lockstep(lockstep: str, program: list, folder: pathlib.Path) -> dict:
             "said": [finding["headline"] for finding in report["findings"]]}
 
 
-def aborted(run: dict) -> bool:
-    return -signal.SIGABRT in run["ends"]
+def aborted(run: dict) -> list:
+    """The ranks that did."""
+    return [rank for rank, end in enumerate(run["ends"]) if end == -signal.SIGABRT]
 
 
 def is_explained(run: dict) -> bool:
-    """The finding is there where a rank aborted, and nowhere else."""
-    named = [headline for headline in run["said"] if headline.endswith(NAMED)]
-    return (len(named), len(run["said"])) == ((1, 1) if aborted(run) else (0, 0))
+    """The finding is there where a rank aborted, names all that did, and is nowhere else."""
+    ranks = aborted(run)
+    who = f"rank {ranks[0]} was" if len(ranks) == 1 else f"ranks {','.join(map(str, ranks))} were"
+    return run["said"] == ([f"{who} {NAMED}"] if ranks else [])
 
 
 def fisher(a: int, of_a: int, b: int, of_b: int) -> float:
@@ -99,7 +101,7 @@ def main() -> int:
                 done["without"].append(by_hand(command))
         state.write_text(json.dumps(done))
         print(f"{sum(map(len, done.values()))} of {2 * RUNS} done", flush=True)
-    counts = {key: sum(map(aborted, runs)) for key, runs in done.items()}
+    counts = {key: sum(map(bool, map(aborted, runs))) for key, runs in done.items()}
     p = fisher(counts["with"], len(done["with"]), counts["without"], len(done["without"]))
     unexplained = [run for run in done["with"] if not is_explained(run)]
     print(f"aborted: {counts['with']} of {len(done['with'])} with lockstep, {counts['without']} of {len(done['without'])} "
