@@ -92,6 +92,16 @@ void tell_device(std::int32_t index) {
     the_tap->writer->set_device(index, device.visible, device.uuid);
 }
 
+/// Of this group's collectives on a GPU the future tells when they are done: Gloo works on the
+/// host. (A backend that puts them on a stream tells no more than that this has been done.)
+bool works_on_host(c10d::ProcessGroup& group) {
+  try {
+    return group.getBackend(c10::DeviceType::CUDA)->getBackendName() == "gloo";
+  } catch (const std::exception&) {
+    return false;  // None of its backends is for GPUs.
+  }
+}
+
 /// The kernel of one operator.
 class Kernel : public c10::OperatorKernel {
  public:
@@ -102,9 +112,10 @@ class Kernel : public c10::OperatorKernel {
 
  private:
   struct Passed;
-  /// The future that tells when `result` is there; null if nothing will tell. (One that knows of
-  /// devices is done when the work has been queued there.)
-  c10::intrusive_ptr<c10::ivalue::Future> future_of(const c10::IValue& result);
+  /// The future that tells when `result` is there; null if nothing will tell.
+  c10::intrusive_ptr<c10::ivalue::Future> future_of(const c10::IValue& result,
+                                                    const Operation::Call& call,
+                                                    c10d::ProcessGroup& group);
 
   Operation operation_;
   FutureSupport futures_{};
@@ -151,7 +162,7 @@ void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   passed.failed = false;
   if (!operation_.returns_work())
     return;
-  const auto future = call.on_device || stack->empty() ? nullptr : future_of(stack->back());
+  const auto future = stack->empty() ? nullptr : future_of(stack->back(), call, *group);
   if (!future) {
     passed.result = Passed::Result::kUntold;
   } else if (future->completed()) {
@@ -166,7 +177,9 @@ void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   }
 }
 
-c10::intrusive_ptr<c10::ivalue::Future> Kernel::future_of(const c10::IValue& result) {
+c10::intrusive_ptr<c10::ivalue::Future> Kernel::future_of(const c10::IValue& result,
+                                                          const Operation::Call& call,
+                                                          c10d::ProcessGroup& group) {
   auto* const work = static_cast<c10d::Work*>(held_by(result));
   if (work == nullptr)
     return {};
@@ -180,7 +193,9 @@ c10::intrusive_ptr<c10::ivalue::Future> Kernel::future_of(const c10::IValue& res
   } catch (const std::exception&) {
     // Told by exception only; see learn().
   }
-  if (future && !future->devices().empty())
+  const bool tells =
+      call.on_device ? call.gpu >= 0 && works_on_host(group) : future && future->devices().empty();
+  if (!tells)
     future.reset();
   if (known == FutureSupport::Answer::kNotAsked)
     futures_.learn(type, future ? FutureSupport::Answer::kYes : FutureSupport::Answer::kNo);

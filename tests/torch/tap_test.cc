@@ -4,6 +4,7 @@
 #include "harness/tap/tap.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/impl/FakeGuardImpl.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -324,6 +325,53 @@ TEST(Tap, TheGpuOfItsFirstTensorIsTold) {
   EXPECT_EQ(device->visible, 2);
   EXPECT_EQ(device->uuid, "a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1");
   EXPECT_FALSE(device_of(false)) << "the driver does not say";
+}
+
+const at::Device kGpu(at::kCUDA, 0);
+
+/// A collective that has been put on a GPU.
+class OnGpu : public c10d::Work {
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+  c10::intrusive_ptr<c10::ivalue::Future> future_ = c10::make_intrusive<c10::ivalue::Future>(
+      c10::ListType::create(c10::TensorType::get()), std::vector<at::Device>{kGpu});
+};
+
+class GpuBackend : public c10d::Backend {
+ public:
+  explicit GpuBackend(std::string name) : Backend(0, 1), name_(std::move(name)) {}
+  const std::string getBackendName() const override { return name_; }
+  c10::intrusive_ptr<c10d::Work> allreduce(Tensors& /*tensors*/,
+                                           const c10d::AllreduceOptions& /*options*/) override {
+    return c10::make_intrusive<OnGpu>();
+  }
+
+ private:
+  std::string name_;
+};
+
+TEST(Tap, OnAGpuTheEndOfGloosCollectivesAloneIsTold) {
+  const auto issued_on = [](const std::string& backend) {
+    return seen_on_rank_0(1, [&](RankContext& context) -> std::string {
+      begin_tap(context);
+      const c10::impl::FakeGuardImpl<at::kCUDA> cuda;
+      const c10::impl::DeviceGuardImplRegistrar as_if_there_were(at::kCUDA, &cuda);
+      context.group->setBackend(at::kCUDA, c10d::ProcessGroup::BackendType::CUSTOM,
+                                c10::make_intrusive<GpuBackend>(backend));
+      float memory[2] = {};
+      Tensors one{at::for_blob(memory, {2})
+                      .options(at::TensorOptions(at::kFloat).device(kGpu))
+                      .target_device(kGpu)
+                      .make_tensor()};
+      context.group->allreduce(one);
+      return "";
+    });
+  };
+  for (const bool told : {true, false}) {
+    const std::vector<Process> seen = issued_on(told ? "gloo" : "nccl");
+    ASSERT_EQ(seen.at(0).collectives.size(), 1U);
+    EXPECT_FALSE(seen[0].collectives[0].completed_ns);
+    EXPECT_EQ(seen[0].collectives[0].completion_unseen, !told);
+  }
 }
 
 TEST(Tap, ACallWhoseArgumentsAreRefusedHidesNothing) {
