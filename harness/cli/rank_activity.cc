@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "checkers/failures.h"
 #include "checkers/groups.h"
 #include "checkers/ranks_by_text.h"
 #include "checkers/sites.h"
@@ -25,11 +26,22 @@ std::string now_at(const Run& run, const Process& process, std::uint64_t now_ns)
   return site ? fmt::format(", now{}", checkers::at_site(site)) : "";
 }
 
-std::string activity(const Run& run, Rank rank, bool lives, std::uint64_t now_ns) {
+/// "raised: ValueError: no label at train.py:12"; "ended" if nothing went wrong.
+std::string end_of(const std::vector<checkers::Failure>& failures, Rank rank) {
+  const auto failure =
+      std::find_if(failures.begin(), failures.end(),
+                   [&](const checkers::Failure& each) { return each.rank == rank; });
+  return failure == failures.end()
+             ? "ended"
+             : fmt::format("{}{}", failure->what, checkers::at_site(failure->raised));
+}
+
+std::string activity(const Run& run, const std::vector<checkers::Failure>& failures, Rank rank,
+                     bool lives, std::uint64_t now_ns) {
   const Process* process = checkers::current_process(run, rank);
   const std::int32_t pid = checkers::pid_of(run, rank);  // A job may follow another one.
   if (!lives && checkers::has_ended(run, pid != 0 || process == nullptr ? pid : process->pid))
-    return "ended";
+    return end_of(failures, rank);
   if (process == nullptr || checkers::has_ended(run, process->pid))
     return "no history yet";
   if (process->collectives.empty())
@@ -52,9 +64,11 @@ std::string activity(const Run& run, Rank rank, bool lives, std::uint64_t now_ns
 
 std::vector<std::string> rank_activity(const Run& live, const RankSet& living,
                                        std::uint64_t now_ns) {
+  const std::vector<checkers::Failure> failures =
+      checkers::failures_of(live, checkers::group_views(live, now_ns));
   checkers::RanksByText groups;
   for (const Rank rank : checkers::ranks_of(live))
-    checkers::add_rank(groups, activity(live, rank, living.contains(rank), now_ns), rank);
+    checkers::add_rank(groups, activity(live, failures, rank, living.contains(rank), now_ns), rank);
   std::stable_sort(groups.begin(), groups.end(),
                    [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });
   std::vector<std::string> lines;
