@@ -17,11 +17,11 @@ bool contains_one_of(std::string_view text, std::initializer_list<std::string_vi
 bool speaks_of_a_peer(std::string_view text) {
   return speaks_of_the_store(text) ||
          contains_one_of(
-             text, {"Connection closed by peer", "Connection reset by peer", "Connection refused",
-                    "Broken pipe", "gloo/transport", "Application timeout caused pair closure",
-                    "Timed out waiting", "Socket Timeout", "ncclRemoteError", "monitoredBarrier",
-                    "Operation timed out!", "of the same param in process 0",
-                    "NCCL communicator was aborted", "recvValue failed"}) ||
+             text,
+             {"Connection closed by peer", "Connection reset by peer", "Connection refused",
+              "Broken pipe", "gloo/transport", "Application timeout caused pair closure",
+              "Timed out waiting", "Socket Timeout", "ncclRemoteError", "monitoredBarrier",
+              "Operation timed out!", "of the same param in process 0", "recvValue failed"}) ||
          speaks_of_its_watchdog(text);
 }
 
@@ -33,7 +33,8 @@ bool speaks_of_the_store(std::string_view text) {
 
 bool speaks_of_its_watchdog(std::string_view text) {
   return contains_one_of(text, {"collective operation timeout", "collective operation timed out",
-                                "NCCL operation timed out", "operations have failed or timed out"});
+                                "NCCL operation timed out", "operations have failed or timed out",
+                                "NCCL communicator was aborted"});
 }
 
 bool speaks_of_its_arguments(std::string_view type) {

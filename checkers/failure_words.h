@@ -13,7 +13,8 @@ bool speaks_of_a_peer(std::string_view text);
 /// What a rank says whose store, which rank 0 holds as a rule, is gone, or has nobody's answer.
 bool speaks_of_the_store(std::string_view text);
 
-/// What NCCL says, which ends a process where a collective takes too long on its device.
+/// What is said where a collective takes too long on its device: by NCCL's watchdog, which ends the
+/// process, or by a call of another thread that this finds its communicator gone.
 bool speaks_of_its_watchdog(std::string_view text);
 
 /// What a call says of what it was given, whatever the other ranks do.

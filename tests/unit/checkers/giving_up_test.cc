@@ -173,10 +173,13 @@ TEST(GivingUp, NcclsWatchdogSaysWhatItsRankWaitedFor) {
         raised.text = text;
     }));
   };
-  const auto finding =
-      on_gpus("DistBackendError: Watchdog caught collective operation timeout: ...");
-  ASSERT_TRUE(finding);
-  EXPECT_EQ(finding->culprits, RankSet{Rank{1}});
+  for (const char* const text :
+       {"DistBackendError: Watchdog caught collective operation timeout: ...",
+        "DistBackendError: NCCL communicator was aborted on rank 0."}) {
+    const auto finding = on_gpus(text);
+    ASSERT_TRUE(finding) << text;
+    EXPECT_EQ(finding->culprits, RankSet{Rank{1}}) << text;
+  }
   EXPECT_FALSE(on_gpus("RuntimeError: Connection closed by peer"));
 }
 
