@@ -3,6 +3,8 @@
 import glob
 import json
 import os
+import pathlib
+import tempfile
 import unittest
 
 from program import ProgramTest
@@ -32,6 +34,27 @@ for _ in range(3 + dist.get_rank()):
 dist.barrier()
 """
 
+NCCL = """
+import os, sys
+rank = int(os.environ["RANK"])
+# NCCL takes the ranks for ones of two hosts: of one host each needs a GPU of its own.
+os.environ.update(NCCL_HOSTID=str(rank), NCCL_SOCKET_IFNAME="lo")
+import torch
+import torch.distributed as dist
+torch.cuda.set_device(0)
+dist.init_process_group("nccl")
+layers = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1)).cuda()
+model = torch.nn.parallel.DistributedDataParallel(layers, device_ids=[0])
+for step in range(8):
+    loss = model(torch.randn(8, 16, device="cuda")).pow(2).mean()
+    if rank == 1 and step == 5 and sys.argv[1] == "skips":
+        continue
+    loss.backward()
+    loss.item()
+dist.barrier()
+dist.destroy_process_group()
+"""
+
 ON_ONE_DEVICE = """
 import os, sys
 import torch
@@ -52,11 +75,12 @@ class Gpu(ProgramTest):
         report = json.loads((self.directory / "run" / "report.json").read_text())
         self.assertEqual({case["device"] for case in report["cases"]}, {"cuda"})
 
-    def findings_of(self, program: str, *arguments: str) -> list:
+    def findings_of(self, program: str, *arguments: str, options: tuple = ()) -> list:
         (self.directory / "program.py").write_text(program)
-        self.lockstep("run", "-n", "2", "--run-dir", "run", "--", os.environ["LOCKSTEP_PYTHON"], "program.py",
+        run = tempfile.mkdtemp(dir=self.directory)
+        self.lockstep("run", "-n", "2", *options, "--run-dir", run, "--", os.environ["LOCKSTEP_PYTHON"], "program.py",
                       *arguments)
-        return json.loads((self.directory / "run" / "report.json").read_text())["findings"]
+        return json.loads(pathlib.Path(run, "report.json").read_text())["findings"]
 
     @unittest.skipIf(DEVICES < 1, f"needs 1 GPU, have {DEVICES}")
     def test_memory_of_a_gpu_that_a_process_keeps_is_told(self) -> None:
@@ -69,6 +93,13 @@ class Gpu(ProgramTest):
         found = self.findings_of(UNEVEN)
         self.assertEqual([(finding["code"], finding["culprits"]) for finding in found], [("LS305", [0])], found)
         self.assertEqual([site["line"] for site in found[0]["sites"]], [8, 7])
+
+    @unittest.skipIf(DEVICES < 1, f"needs 1 GPU, have {DEVICES}")
+    def test_over_nccl_a_skipped_step_is_told_at_the_stall_limit(self) -> None:
+        found = self.findings_of(NCCL, "skips", options=("--stall-limit", "15"))
+        self.assertEqual([(finding["code"], finding["culprits"]) for finding in found], [("LS305", [1])], found)
+        self.assertEqual([site["line"] for site in found[0]["sites"]], [16, 18])
+        self.assertEqual(self.findings_of(NCCL, "whole"), [])
 
     @unittest.skipIf(DEVICES < 2, f"needs 2 GPUs, have {DEVICES}")
     def test_ranks_that_never_chose_a_gpu_are_told(self) -> None:
