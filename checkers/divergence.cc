@@ -44,7 +44,8 @@ RankSet from_two_threads(const GroupView& group, std::uint64_t seq) {
   RankSet ranks;
   for (const Member& member : group.members) {
     const Collective *one = member.at(seq), *next = member.at(seq + 1);
-    if (one != nullptr && next != nullptr && one->thread != next->thread)
+    if (one != nullptr && next != nullptr &&
+        issuer_of(*member.process, *one) != issuer_of(*member.process, *next))
       ranks.insert(member.rank);
   }
   return ranks;

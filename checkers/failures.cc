@@ -132,7 +132,7 @@ void say_what_it_waited_for(const std::vector<GroupView>& groups, Failure& failu
          member != nullptr && seq < member->end_seq(); ++seq) {
       const Collective* const call = member->at(seq);
       const bool by_main =
-          call != nullptr && call->thread == static_cast<std::uint32_t>(member->process->pid);
+          call != nullptr && issuer_of(*member->process, *call) == member->process->pid;
       if (by_main && (last == nullptr || call->issued_ns > last->issued_ns)) {
         last = call;
         in = &group;

@@ -36,8 +36,11 @@ Order order_of(Rank rank, const std::vector<const GroupView*>& groups) {
   }
   std::sort(order.begin(), order.end(),
             [](const Step& a, const Step& b) { return a.call->record < b.call->record; });
+  const auto issuer = [&](const Step& step) {
+    return issuer_of(*step.group->member(rank)->process, *step.call);
+  };
   const bool by_one_thread = std::all_of(order.begin(), order.end(), [&](const Step& step) {
-    return step.call->thread == order.front().call->thread;
+    return issuer(step) == issuer(order.front());
   });
   return by_one_thread ? order : Order{};
 }
@@ -72,11 +75,12 @@ bool is_stuck_in(const Situation& situation, Rank rank, const Collective& call) 
          std::find(state->open.begin(), state->open.end(), &call) != state->open.end();
 }
 
-/// What a thread issued on all groups.
-std::vector<Token> tokens_of(const Member& member, std::uint32_t thread) {
+/// What the thread that issued the member's last call issued on all groups.
+std::vector<Token> tokens_of(const Member& member) {
   std::vector<Token> tokens;
+  const std::int32_t thread = issuer_of(*member.process, *member.slots.back());
   for (const Collective& call : member.process->collectives) {
-    if (call.thread == thread && !history::is_point_to_point(call.op))
+    if (issuer_of(*member.process, call) == thread && !history::is_point_to_point(call.op))
       tokens.push_back({&call, member.site_key(call)});
   }
   return tokens;
@@ -141,8 +145,8 @@ Parting left_out_by(const Member& member, const Member& waiting) {
   };
   if (made_none(member) || made_none(waiting))
     return {};
-  TokenWindow own{tokens_of(member, member.slots.back()->thread), 0};
-  const auto at = left_out(own.tokens, tokens_of(waiting, waiting.slots.back()->thread));
+  TokenWindow own{tokens_of(member), 0};
+  const auto at = left_out(own.tokens, tokens_of(waiting));
   if (!at)
     return {};
   own.position = *at;

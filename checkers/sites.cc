@@ -144,6 +144,12 @@ std::optional<SiteRef> parting_site_of(const Process& process, const Collective&
   return parting ? parting : own;
 }
 
+std::int32_t issuer_of(const Process& process, const Collective& call) {
+  const bool for_main = call.site < process.sites.size() && !is_of_python_thread(process, call) &&
+                        passed(process.sites[call.site].frames, "_engine_run_backward");
+  return for_main ? process.pid : static_cast<std::int32_t>(call.thread);
+}
+
 bool is_of_python_thread(const Process& process, const Collective& call) {
   return call.site < process.sites.size() &&
          in_threading(process.sites[call.site].frames, "_bootstrap");

@@ -35,6 +35,10 @@ std::optional<SiteRef> parting_site_of(const Process& process, const Collective&
                                        const Process& other_process, const Collective& other,
                                        const std::string& role);
 
+/// The thread in the course of which it was issued: what one of autograd's issues (each GPU has
+/// one) belongs to the main thread's backward(), which waits for it.
+std::int32_t issuer_of(const Process& process, const Collective& call);
+
 /// Issued by a thread that the program made with Python's threading.
 bool is_of_python_thread(const Process& process, const Collective& call);
 

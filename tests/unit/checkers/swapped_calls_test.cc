@@ -52,14 +52,37 @@ TEST(SwappedCalls, BetweenTwoThreadsTheOrderIsNobodysFault) {
   }
 }
 
-/// What comes from this line comes from a thread that Python's threading has started.
-void make_thread_of(lockstep::Run& run, std::int32_t line) {
+/// What comes from this line was called by `function` of a library.
+void call_from(lockstep::Run& run, std::int32_t line, const std::string& library,
+               const std::string& function) {
   for (Process& process : run.processes) {
     for (CallSite& site : process.sites) {
       if (!site.frames.empty() && site.frames.front().line == line)
-        site.frames.push_back({"", 0, "/usr/lib/python3.11/threading.py", 1002, "_bootstrap", {}});
+        site.frames.push_back({"", 0, "/usr/lib/python3.11/" + library, 1002, function, {}});
     }
   }
+}
+
+/// As Python's threading has started it.
+void make_thread_of(lockstep::Run& run, std::int32_t line) {
+  call_from(run, line, "threading.py", "_bootstrap");
+}
+
+/// Autograd has a thread for each GPU, and the main thread waits for it in backward().
+TEST(SwappedCalls, WhatTheThreadOfAGpuIssuesIsInTheOrderOfTheMainThread) {
+  const auto gradient = [](std::uint32_t thread) {
+    return all_reduce("dp", 8).at("x.py", 2).on_thread(thread);
+  };
+  const Call loss = all_reduce("dp", 9).at("x.py", 1);
+  const Row first{gradient(71), loss}, last{loss, gradient(72)};
+  lockstep::Run run = make_run({first, last, first});
+  EXPECT_TRUE(only_finding(run).culprits.empty()) << "nothing says that it is autograd's";
+  call_from(run, 2, "site-packages/torch/autograd/graph.py", "_engine_run_backward");
+  const Finding finding = only_finding(run);
+  EXPECT_EQ(finding.code, "LS206");
+  EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
+  make_thread_of(run, 2);
+  EXPECT_TRUE(only_finding(run).culprits.empty()) << "a thread of the program's is in backward()";
 }
 
 TEST(SwappedCalls, WhatAThreadPutsBetweenOthersIsNoRanksFault) {
