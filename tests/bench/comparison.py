@@ -3,7 +3,7 @@
 
     comparison.py LOCKSTEP [--python PYTHON] [--rows PART ...] [--output FILE] [--state FILE]
 
-Of each code the first bad program of fixtures/programs that has it, on two ranks over Gloo:
+Of each code a bad program of fixtures/programs that has it, on two ranks over Gloo:
  - with TORCH_DISTRIBUTED_DEBUG=DETAIL: the last exception of each rank, or how it ended;
  - with the Flight Recorder on: every rank writes its record every two seconds and when it ends, and the analyzer
    of that torch reads the last ones. Where it raises, it is asked again with the groups written into the records by hand;
@@ -56,6 +56,7 @@ def chosen(parts: list) -> list:
     bad = [row for row in table.ROWS if row.code and WORLD in row.worlds and not row.launcher and row.program.endswith(".py")]
     if parts:
         return [row for row in bad if any(part in row.name for part in parts)]
+    bad.sort(key=lambda row: "{build}" in row.arguments)  # With a stand-in for what is not there only where it has to be.
     return [row for i, row in enumerate(bad) if row.code not in {earlier.code for earlier in bad[:i]}]
 
 
@@ -171,7 +172,7 @@ def document(seen: dict, rows: list, torch: str) -> str:
     lines = [
         "# What other tools say of the same programs",
         "",
-        f"Programs of `fixtures/programs`, two ranks over Gloo, torch {torch}; the first program of each code. Written by",
+        f"Programs of `fixtures/programs`, two ranks over Gloo, torch {torch}; a program of each code. Written by",
         "`tests/bench/comparison.py`, which says how each tool was asked. Expected is what the table of the programs holds:",
         "code and culprits, none where two ranks leave it open which of them is wrong.",
         "",
@@ -199,7 +200,8 @@ def main() -> None:
     seen = json.loads(options.state.read_text()) if options.state.exists() else {}
     rows = chosen(options.rows)
     for row in rows:
-        command = [options.python, "-B", str(table.PROGRAMS / row.program), *row.arguments.split()]
+        arguments = row.arguments.format(build=pathlib.Path(options.lockstep).resolve().parents[1]).split()
+        command = [options.python, "-B", str(table.PROGRAMS / row.program), *arguments]
         if row.name not in seen:
             seen[row.name] = {
                 "detail": seen_by_detail(command, options.limit),
