@@ -294,6 +294,15 @@ TEST(Tap, AFailedCollectiveIsSeenToFail) {
   EXPECT_TRUE(seen[0].collectives[1].failed);
 }
 
+/// Said to be on `device`, which need not be there.
+Tensor two_floats_on(at::Device device) {
+  static float memory[2];
+  return at::for_blob(memory, {2})
+      .options(at::TensorOptions(at::kFloat).device(device))
+      .target_device(device)
+      .make_tensor();
+}
+
 TEST(Tap, TheGpuOfItsFirstTensorIsTold) {
   const auto device_of = [](bool initialised) {
     const std::vector<Process> seen =
@@ -303,13 +312,9 @@ TEST(Tap, TheGpuOfItsFirstTensorIsTold) {
           require(driver != nullptr, "the stand-in for CUDA");
           if (initialised)
             reinterpret_cast<int (*)(unsigned)>(::dlsym(driver, "cuInit"))(0);
-          float memory[2] = {};
           const at::Device second(at::kCUDA, 1);
           for (const at::Device device : {at::Device(at::kCPU), second, at::Device(at::kCUDA, 0)}) {
-            Tensors one{at::for_blob(memory, {2})
-                            .options(at::TensorOptions(at::kFloat).device(device))
-                            .target_device(device)
-                            .make_tensor()};
+            Tensors one{two_floats_on(device)};
             try {
               context.group->allreduce(one)->wait();
             } catch (const std::exception&) {  // Nothing can add them up here.
@@ -357,11 +362,7 @@ TEST(Tap, OnAGpuTheEndOfGloosCollectivesAloneIsTold) {
       const c10::impl::DeviceGuardImplRegistrar as_if_there_were(at::kCUDA, &cuda);
       context.group->setBackend(at::kCUDA, c10d::ProcessGroup::BackendType::CUSTOM,
                                 c10::make_intrusive<GpuBackend>(backend));
-      float memory[2] = {};
-      Tensors one{at::for_blob(memory, {2})
-                      .options(at::TensorOptions(at::kFloat).device(kGpu))
-                      .target_device(kGpu)
-                      .make_tensor()};
+      Tensors one{two_floats_on(kGpu)};
       context.group->allreduce(one);
       return "";
     });
