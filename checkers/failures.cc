@@ -170,9 +170,9 @@ bool may_have_failed(const Run& run, const ProcessEnd& end) {
 }
 
 /// As a launcher ends the other ranks when one has failed, a time limit or a scheduler all of them.
-std::string who_ended(const ProcessEnd& end) {
+std::string who_ended(const Run& run, const ProcessEnd& end) {
   const bool asked = end.signal == SIGTERM || end.signal == SIGINT || end.signal == SIGHUP;
-  return !end.sender.empty() ? end.sender : asked ? "somebody" : "";
+  return ended_as_asked(run, end) ? end.sender : asked ? "somebody" : "";
 }
 
 /// A launcher ends the other ranks when one has failed.
@@ -235,7 +235,7 @@ std::vector<Failure> raised_by(const Run& run, const std::vector<GroupView>& gro
 }  // namespace
 
 bool was_meant(const Run& run, const ProcessEnd& end) {
-  return !end.sender.empty() &&
+  return ended_as_asked(run, end) &&
          std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& other) {
            return history::is_command(run, other.pid) && other.exit_status == 0;
          });
@@ -330,28 +330,29 @@ std::vector<Failure> failures_of(const Run& run, const std::vector<GroupView>& g
     const bool may_have = may_have_failed(run, end);
     if (end.role != Role::kRank || !end.rank || !(failed(end) || may_have) || was_meant(run, end))
       continue;
+    const bool asked = ended_as_asked(run, end);
+    const std::uint64_t failed_ns = asked ? end.asked_ns : end.at_ns;
     if (ended_in_gloo_teardown(run, end)) {
       const std::string words(kEndedInTeardown);
-      add({*end.rank, end.at_ns, words, words, false, true});
+      add({*end.rank, failed_ns, words, words, asked, true, who_ended(run, end)});
       continue;
     }
     for (Failure& failure : raised_by(run, groups, end))
       add(std::move(failure));
     if (may_have)
       continue;
-    const bool signalled = end.signal.has_value();
     // Or it ended itself: SIGALRM comes from a timer of its own.
     const bool hit =
-        signalled && *end.signal != SIGABRT && *end.signal != SIGPIPE && *end.signal != SIGALRM;
+        end.signal && *end.signal != SIGABRT && *end.signal != SIGPIPE && *end.signal != SIGALRM;
     Failure failure{*end.rank,
-                    end.sender.empty() ? end.at_ns : end.asked_ns,
-                    signalled ? fmt::format("was killed by {}", signal_name(*end.signal))
-                              : fmt::format("exited with status {}", *end.exit_status),
+                    failed_ns,
+                    end.signal ? fmt::format("was killed by {}", signal_name(*end.signal))
+                               : fmt::format("exited with status {}", *end.exit_status),
                     "",
                     (!hit && had_failed_collective(run, *end.rank)) || wrote_to_nobody(run, end) ||
-                        may_be_the_launchers(run, end) || !end.sender.empty(),
-                    signalled && *end.signal == SIGABRT,
-                    who_ended(end),
+                        may_be_the_launchers(run, end) || asked,
+                    end.signal == SIGABRT,
+                    who_ended(run, end),
                     aborted_at(run, end),
                     printed_last(end)};
     if (!hit)

@@ -34,8 +34,16 @@ bool ended_in_gloo_teardown(const Run& run, const ProcessEnd& end) {
          std::all_of(process->collectives.begin(), process->collectives.end(), is_complete);
 }
 
+bool ended_as_asked(const Run& run, const ProcessEnd& end) {
+  if (end.signal != SIGABRT || end.sender.empty())
+    return !end.sender.empty();
+  const StackSample abort = abort_of(run, end.pid);
+  const bool asked_before = abort.frames.empty() || end.asked_ns < abort.at_ns;
+  return asked_before && ended_in_gloo_teardown(run, end);
+}
+
 bool came_to_its_end(const Run& run, const ProcessEnd& end) {
-  return !end.our_signal && end.sender.empty() &&
+  return !end.our_signal && !ended_as_asked(run, end) &&
          (end.exit_status == 0 || ended_in_gloo_teardown(run, end));
 }
 

@@ -27,6 +27,10 @@ inline constexpr std::string_view kHelpWithTeardown =
 /// before.
 bool ended_in_gloo_teardown(const Run& run, const ProcessEnd& end);
 
+/// Somebody of the job asked it to end, and it did: by that signal, or by itself a while later, be
+/// it into that race on its way out.
+bool ended_as_asked(const Run& run, const ProcessEnd& end);
+
 /// The program came to its end by itself: with status 0, or it would have, but for that race.
 bool came_to_its_end(const Run& run, const ProcessEnd& end);
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <tuple>
 
+#include "checkers/gloo_teardown.h"
 #include "checkers/sites.h"
 #include "harness/history/rank_places.h"
 
@@ -162,7 +163,7 @@ std::uint64_t failed_ns(const Run& run, const ProcessEnd& end) {
 std::optional<std::uint64_t> first_asked_ns(const Run& run) {
   std::optional<std::uint64_t> first;
   for (const ProcessEnd& end : run.ends) {
-    if (end.role == Role::kRank && !end.sender.empty() && !end.our_signal)
+    if (end.role == Role::kRank && ended_as_asked(run, end) && !end.our_signal)
       first = std::min(first.value_or(kNever), end.asked_ns);
   }
   return first;
@@ -294,8 +295,8 @@ std::vector<GroupView> group_views(const Run& run, std::uint64_t cutoff_ns) {
 bool was_left_out(const Run& run, const ProcessEnd& end) {
   constexpr std::uint64_t kSeenLateNs = 1'000'000'000;
   const std::optional<std::uint64_t> asked_ns = first_asked_ns(run);
-  return asked_ns && end.role == Role::kRank && end.rank && end.sender.empty() && end.failed() &&
-         !end.our_signal && end.signal != SIGTERM && end.signal != SIGABRT &&
+  return asked_ns && end.role == Role::kRank && end.rank && !ended_as_asked(run, end) &&
+         end.failed() && !end.our_signal && end.signal != SIGTERM && end.signal != SIGABRT &&
          end.signal != SIGPIPE && end.at_ns < *asked_ns + kSeenLateNs &&
          was_between_calls(run, *end.rank) && journal_is_whole(run);
 }
@@ -308,7 +309,7 @@ std::optional<std::uint64_t> ended_from_outside_ns(const Run& run) {
                   [&](const Raised& raised) { return raised.rank && before(raised.at_ns); }) ||
       std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
         const bool ended_well = history::is_command(run, end.pid) && end.exit_status == 0;
-        const bool failed_before = end.role == Role::kRank && end.sender.empty() &&
+        const bool failed_before = end.role == Role::kRank && !ended_as_asked(run, end) &&
                                    end.exit_status != 0 && before(failed_ns(run, end));
         return ended_well || failed_before || was_left_out(run, end);
       });

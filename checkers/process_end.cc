@@ -158,8 +158,10 @@ RankSet ended_alike_unheard(const Run& run, const std::vector<Failure>& failures
 /// Nobody failed by itself: who ended them, why, and where each of them was.
 void add_who_ended_it(const Run& run, const Failure& first, Finding& finding) {
   finding.evidence.push_back(
-      first.after_a_peer ? fmt::format("{} sent the signal", first.ended_by)
-                         : "somebody sent the signal to them: a time limit, a scheduler, a person");
+      first.aborted ? fmt::format("{} had asked it to end", first.ended_by)
+      : first.after_a_peer
+          ? fmt::format("{} sent the signal", first.ended_by)
+          : "somebody sent the signal to them: a time limit, a scheduler, a person");
   for (const Raised& raised : run.raised) {
     if (first.ended_by.rfind(fmt::format("pid {} ", raised.pid), 0) == 0)
       finding.evidence.push_back(

@@ -25,9 +25,9 @@ const SentSignal* JobProcess::ended_by() const {
   // Whoever fails is seen to have ended a little after its launcher saw it, and ended the others.
   constexpr std::uint64_t kMomentNs = 10'000'000;
   const auto is_it = [&](const SentSignal& signal) {
-    if (ended->signal)
-      return *ended->signal == signal.number;
     const bool asked = signal.number == SIGTERM && signal.at_ns + kMomentNs < ended_ns;
+    if (ended->signal)
+      return *ended->signal == signal.number || (*ended->signal == SIGABRT && asked);
     return ended->exit_status && (asked || *ended->exit_status == 128 + signal.number);
   };
   const auto at = ended ? std::find_if(sent.begin(), sent.end(), is_it) : sent.end();

@@ -47,8 +47,9 @@ struct JobProcess {
   std::vector<SentSignal> sent{};  ///< By time.
   bool status_says_nothing{};      ///< Its end is told without it.
   [[nodiscard]] bool lives() const { return !ended; }
-  /// The signal that it ended by: of that, or by itself a while after it was asked to. None if it
-  /// ended for another reason.
+  /// The signal that it ended by: of that, or by itself a while after it was asked to, as far as
+  /// its status shows (of an abort, checkers::ended_as_asked() knows more). None if it ended for
+  /// another reason.
   [[nodiscard]] const SentSignal* ended_by() const;
 };
 

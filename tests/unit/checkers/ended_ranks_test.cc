@@ -135,6 +135,34 @@ TEST(EndedRanks, WhoeverWasOnItsWayOutBeforeTheOthersWereEndedFailedFirst) {
   EXPECT_TRUE(judged(0).culprits.empty());
 }
 
+TEST(EndedRanks, WhoeverAbortsInGloosTeardownWhenAskedToEndHasEndedAsAsked) {
+  const auto aborts = [](std::int32_t status_of_launcher, std::vector<std::string> frames,
+                         std::int64_t after_ms) {
+    lockstep::Run run = ended(kSender, status_of_launcher);
+    ProcessEnd& end = run.ends[1];
+    end.signal = 6;
+    end.at_ns = end.asked_ns + 500 * kMs;
+    frames.insert(frames.begin(), "abort");
+    run.stacks = {stack_of(run, Rank{1}, frames)};
+    run.stacks[0].at_ns = end.asked_ns + static_cast<std::uint64_t>(after_ms) * kMs;
+    return run;
+  };
+  const std::vector<std::string> teardown{"std::terminate()", "pthread_exit",
+                                          "c10d::ProcessGroupGloo::runLoop(int)"};
+  EXPECT_TRUE(check(aborts(0, teardown, 20)).findings.empty());
+  EXPECT_EQ(check(aborts(0, teardown, -20)).findings.at(0).culprits, RankSet{Rank{1}})
+      << "it was on its way out by itself";
+  const std::vector<std::string> own{"main"};
+  EXPECT_EQ(check(aborts(0, own, 20)).findings.at(0).headline, "rank 1 was killed by SIGABRT");
+  lockstep::Run alone = aborts(1, teardown, 20);
+  by_somebody_else(alone, Rank{0});
+  alone.ends[0].signal.reset();
+  alone.ends[0].exit_status = 0;
+  const Finding finding = check(alone).findings.at(0);
+  EXPECT_TRUE(finding.culprits.empty());
+  EXPECT_THAT(finding.evidence, Contains("pid 900 (torchrun) had asked it to end"));
+}
+
 TEST(EndedRanks, WhoeverIsAskedToEndAndDoesHasNotLeftTheOthers) {
   const Row waits = kSome + Row{all_reduce("dp", 8).at("t.py", 9).pending()};
   lockstep::Run run = ended(kSender, 124, waits);

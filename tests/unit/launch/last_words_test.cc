@@ -202,6 +202,8 @@ TEST(SentSignal, CountsWhereItIsTheOneThatEnded) {
   const std::uint64_t late = 5'500'000'000, at_once = 5'001'000'000;
   EXPECT_EQ(sender({.signal = SIGTERM}, at_once), "pid 9 (torch run)");
   EXPECT_EQ(sender({.signal = SIGSEGV}, late), "") << "it had taken the other ones";
+  EXPECT_EQ(sender({.signal = SIGABRT}, late), "pid 9 (torch run)") << "it may be on its way out";
+  EXPECT_EQ(sender({.signal = SIGABRT}, at_once), "");
   EXPECT_EQ(sender({.exit_status = 1}, late), "pid 9 (torch run)") << "its handler ended it";
   EXPECT_EQ(sender({.exit_status = 143}, at_once), "pid 9 (torch run)");
   EXPECT_EQ(sender({.exit_status = 1}, at_once), "") << "it may have ended before";
