@@ -39,25 +39,37 @@ Lineage::Relative& Lineage::relative(const os::ProcessStat& process) {
 void Lineage::see(const std::vector<os::ProcessStat>& family, const RankOf& rank_of) {
   for (auto& [id, relative] : relatives_)
     relative.seen = false;
-  for (const os::ProcessStat& process : family) {  // By pid: mostly parents before children.
-    Relative& one = relative(process);
-    if (!one.rank) {
-      one.rank = rank_of(process.id);
-      for (auto parent = relatives_.begin(); !one.rank && parent != relatives_.end(); ++parent) {
-        if (parent->first.pid == one.parent && parent->second.seen)
-          one.rank = parent->second.rank;
-      }
-      if (one.rank)
-        ranks_[process.id.pid] = *one.rank;
-    }
+  for (const os::ProcessStat& process : family)
+    relative(process);
+  // They come by pid, and pids start again from below: a child may come before its parent.
+  for (bool found = true; found;) {
+    found = false;
+    for (const os::ProcessStat& process : family)
+      found = finds_rank(process.id, rank_of) || found;
+  }
+  for (const os::ProcessStat& process : family) {
     if (process.zombie())
-      see_zombie(one, process);
+      see_zombie(relatives_.at(process.id), process);
   }
   for (auto at = relatives_.begin(); at != relatives_.end();) {
     if (!at->second.seen)
       close(at->first, at->second, /*taken=*/true);
     at = at->second.seen ? std::next(at) : relatives_.erase(at);
   }
+}
+
+bool Lineage::finds_rank(const os::ProcessId& id, const RankOf& rank_of) {
+  Relative& one = relatives_.at(id);
+  if (one.rank)
+    return false;
+  one.rank = rank_of(id);
+  for (auto parent = relatives_.begin(); !one.rank && parent != relatives_.end(); ++parent) {
+    if (parent->first.pid == one.parent && parent->second.seen)
+      one.rank = parent->second.rank;
+  }
+  if (one.rank)
+    ranks_[id.pid] = *one.rank;
+  return one.rank.has_value();
 }
 
 void Lineage::see_zombie(Relative& relative, const os::ProcessStat& process) {

@@ -53,6 +53,8 @@ class Lineage {
   };
 
   Relative& relative(const os::ProcessStat& process);
+  /// True if its rank is found now: its own, or that of its parent.
+  bool finds_rank(const os::ProcessId& id, const RankOf& rank_of);
   void see_zombie(Relative& relative, const os::ProcessStat& process);
   void close(const os::ProcessId& id, const Relative& relative, bool taken);
 

@@ -1,0 +1,30 @@
+// Goal: whose child a process is tells for which rank it works, in whatever order their pids are.
+#include "harness/launch/lineage.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep::launch {
+namespace {
+
+TEST(Lineage, AProcessWorksForTheRankAboveItWhereverPidsStartAgain) {
+  constexpr std::int32_t kLauncher = 2'000'010, kRank = 2'000'020, kWorker = 2'000'005,
+                         kHelper = 2'000'001, kOther = 2'000'030;
+  const auto process = [](std::int32_t pid, std::int32_t parent) {
+    return os::ProcessStat{.id = {pid, 1}, .parent = parent, .state = 'S', .name = "python"};
+  };
+  // As they are read: by pid. The helper and the worker are younger than the rank.
+  const std::vector<os::ProcessStat> family{process(kHelper, kWorker), process(kWorker, kRank),
+                                            process(kLauncher, 1), process(kRank, kLauncher),
+                                            process(kOther, kLauncher)};
+  Lineage lineage(nullptr);
+  lineage.see(family, [&](const os::ProcessId& id) {
+    return id.pid == kRank ? std::optional(Rank{3}) : std::nullopt;
+  });
+  for (const std::int32_t pid : {kRank, kWorker, kHelper})
+    EXPECT_EQ(lineage.rank_of(pid), Rank{3}) << pid;
+  for (const std::int32_t pid : {kLauncher, kOther})
+    EXPECT_EQ(lineage.rank_of(pid), std::nullopt) << pid;
+}
+
+}  // namespace
+}  // namespace lockstep::launch
