@@ -170,9 +170,9 @@ bool may_have_failed(const Run& run, const ProcessEnd& end) {
 }
 
 /// As a launcher ends the other ranks when one has failed, a time limit or a scheduler all of them.
-std::string who_ended(const Run& run, const ProcessEnd& end) {
-  const bool asked = end.signal == SIGTERM || end.signal == SIGINT || end.signal == SIGHUP;
-  return ended_as_asked(run, end) ? end.sender : asked ? "somebody" : "";
+std::string who_ended(const ProcessEnd& end, bool as_asked) {
+  const bool asks = end.signal == SIGTERM || end.signal == SIGINT || end.signal == SIGHUP;
+  return as_asked ? end.sender : asks ? "somebody" : "";
 }
 
 /// A launcher ends the other ranks when one has failed.
@@ -334,7 +334,7 @@ std::vector<Failure> failures_of(const Run& run, const std::vector<GroupView>& g
     const std::uint64_t failed_ns = asked ? end.asked_ns : end.at_ns;
     if (ended_in_gloo_teardown(run, end)) {
       const std::string words(kEndedInTeardown);
-      add({*end.rank, failed_ns, words, words, asked, true, who_ended(run, end)});
+      add({*end.rank, failed_ns, words, words, asked, true, who_ended(end, asked)});
       continue;
     }
     for (Failure& failure : raised_by(run, groups, end))
@@ -352,7 +352,7 @@ std::vector<Failure> failures_of(const Run& run, const std::vector<GroupView>& g
                     (!hit && had_failed_collective(run, *end.rank)) || wrote_to_nobody(run, end) ||
                         may_be_the_launchers(run, end) || asked,
                     end.signal == SIGABRT,
-                    who_ended(run, end),
+                    who_ended(end, asked),
                     aborted_at(run, end),
                     printed_last(end)};
     if (!hit)

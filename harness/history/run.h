@@ -169,8 +169,10 @@ struct ProcessEnd {
   std::optional<std::int32_t> our_signal{};   ///< The last signal we sent it.
   std::string our_reason{};                   ///< Why we sent it.
   std::string last_line{};                    ///< Of its stderr, where it raised nothing there.
-  std::string sender{};      ///< Who of the job sent the signal it ended by: "pid 4711 (torchrun)".
-  std::uint64_t asked_ns{};  ///< When somebody of the job first sent it one, where it ended by one.
+  /// Who of the job sent the signal it ended by, or before it aborted one that may be why (see
+  /// checkers::ended_as_asked): "pid 4711 (torchrun)".
+  std::string sender{};
+  std::uint64_t asked_ns{};  ///< When somebody of the job first sent it one; with a sender.
 
   [[nodiscard]] bool failed() const { return signal || exit_status.value_or(0) != 0; }
 };
