@@ -98,7 +98,7 @@ class Gpu(ProgramTest):
     def test_over_nccl_a_skipped_step_is_told_at_the_stall_limit(self) -> None:
         found = self.findings_of(NCCL, "skips", options=("--stall-limit", "15"))
         self.assertEqual([(finding["code"], finding["culprits"]) for finding in found], [("LS305", [1])], found)
-        self.assertEqual([site["line"] for site in found[0]["sites"]], [16, 18])
+        self.assertEqual([site["line"] for site in found[0]["sites"]], [18, 16])
         self.assertEqual(self.findings_of(NCCL, "whole"), [])
 
     @unittest.skipIf(DEVICES < 2, f"needs 2 GPUs, have {DEVICES}")
