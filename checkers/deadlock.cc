@@ -158,24 +158,13 @@ class Explainer {
     const ProcessState* const state = situation_.state(rank);
     if (state == nullptr || !state->waits_for_itself())
       return nullptr;
-    const auto raised =
-        std::find_if(run_.raised.begin(), run_.raised.end(), [&](const Raised& each) {
-          return each.pid == state->process->pid && each.at_ns <= situation_.cutoff_ns() &&
-                 ended_a_thread(each.raised_at.frames);
-        });
-    return raised == run_.raised.end() ? nullptr : &*raised;
+    return checkers::end_of_a_thread(run_, state->process->pid, situation_.cutoff_ns());
   }
 
   void add_ends_of_threads(Finding& finding) const {
     for (const Rank rank : finding.culprits) {
-      const Raised* const raised = end_of_a_thread(rank);
-      if (raised == nullptr)
-        continue;
-      const auto site = site_of(rank, raised->raised_at.frames, "raised");
-      finding.evidence.push_back(fmt::format("a thread of rank {} was ended by {}{}", rank.value,
-                                             first_line(raised->text), at_site(site)));
-      if (site)
-        finding.sites.push_back(*site);
+      if (const Raised* const raised = end_of_a_thread(rank))
+        tell_end_of_a_thread(finding, rank, *raised);
     }
   }
 

@@ -293,6 +293,21 @@ std::string signal_name(std::int32_t signal) {
   return fmt::format("signal {}", signal);
 }
 
+const Raised* end_of_a_thread(const Run& run, std::int32_t pid, std::uint64_t cutoff_ns) {
+  const auto raised = std::find_if(run.raised.begin(), run.raised.end(), [&](const Raised& each) {
+    return each.pid == pid && each.at_ns <= cutoff_ns && ended_a_thread(each.raised_at.frames);
+  });
+  return raised == run.raised.end() ? nullptr : &*raised;
+}
+
+void tell_end_of_a_thread(Finding& finding, Rank rank, const Raised& raised) {
+  const auto site = site_of(rank, raised.raised_at.frames, "raised");
+  finding.evidence.push_back(fmt::format("a thread of rank {} was ended by {}{}", rank.value,
+                                         first_line(raised.text), at_site(site)));
+  if (site)
+    finding.sites.push_back(*site);
+}
+
 std::string first_line(const std::string& text) {
   std::string line = text.substr(0, text.find('\n'));
   if (line.size() > kTextMax)

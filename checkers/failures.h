@@ -44,6 +44,12 @@ bool is_one_mistake(const Failure& a, const Failure& b);
 /// inconsistent 2"): who says otherwise than most. Empty where that is not what they say.
 RankSet odd_ones_out(const std::vector<Failure>& failures);
 
+/// The exception that ended a thread of Python's in this process, where nobody caught it; null:
+/// none did up to the cutoff.
+const Raised* end_of_a_thread(const Run& run, std::int32_t pid, std::uint64_t cutoff_ns);
+
+void tell_end_of_a_thread(Finding& finding, Rank rank, const Raised& raised);
+
 /// "SIGKILL".
 std::string signal_name(std::int32_t signal);
 

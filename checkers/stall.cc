@@ -9,6 +9,7 @@
 
 #include "checkers/attribution.h"
 #include "checkers/children.h"
+#include "checkers/failures.h"
 #include "checkers/ranks_by_text.h"
 #include "checkers/sites.h"
 #include "checkers/wait_stacks.h"
@@ -253,6 +254,9 @@ class StalledCall {
                                     finding.culprits.contains(rank) ? "culprit" : "peer");
       add_rank(lines, what + at_site(site), rank);
       add_children(lines, *absent);
+      if (const Raised* const raised =
+              end_of_a_thread(run_, absent->process->pid, situation_.cutoff_ns()))
+        tell_end_of_a_thread(finding, rank, *raised);
       if (what == kWithoutTask)
         add_last_call(lines, rank);
       if (site)

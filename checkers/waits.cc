@@ -151,26 +151,25 @@ bool waits_for_own_threads(const SamplePair& pair, std::int32_t tid) {
          (pair.second->caught_signals.value_or(~kHarmless) & ~kHarmless) == 0;
 }
 
-/// Whatever waits for another thread of this process waits for ever: the others do, too, but for
-/// LibTorch's own that serve connections, and no call is open whose end may run something.
-bool nobody_wakes(const Run& run, const ProcessState& state, const SamplePair& pair,
-                  const std::vector<std::int32_t>& issuers, std::uint64_t cutoff_ns) {
-  const bool nothing_ends =
-      std::all_of(state.open.begin(), state.open.end(),
-                  [](const Collective* call) { return call->completion_unseen; });
-  return nothing_ends &&
-         std::all_of(pair.second->threads.begin(), pair.second->threads.end(),
-                     [&](const ThreadState& thread) {
-                       if (std::find(issuers.begin(), issuers.end(), thread.tid) != issuers.end())
-                         return true;
-                       const StackSample* const stack =
-                           last_stack(run, *state.process, thread.tid, 0, cutoff_ns);
-                       if (stack == nullptr || is_for_tasks(*stack))
-                         return false;
-                       return (waits_for_own(thread) && slept(pair, thread.tid)) ||
-                              (has(thread.wchan, "ep") && has(thread.wchan, "poll") &&
-                               is_of_libtorch(*stack));
-                     });
+/// What may wake a thread that waits for another one of its process. Empty: it waits for ever, as
+/// the others do, too, but for LibTorch's own that serve connections.
+std::string may_wake(const Run& run, const ProcessState& state, const SamplePair& pair,
+                     const std::vector<std::int32_t>& issuers, std::uint64_t cutoff_ns) {
+  if (std::any_of(state.open.begin(), state.open.end(),
+                  [](const Collective* call) { return !call->completion_unseen; }))
+    return "the end of a collective";
+  for (const ThreadState& thread : pair.second->threads) {
+    if (std::find(issuers.begin(), issuers.end(), thread.tid) != issuers.end())
+      continue;
+    const StackSample* const stack = last_stack(run, *state.process, thread.tid, 0, cutoff_ns);
+    const bool for_ever =
+        stack != nullptr && !is_for_tasks(*stack) &&
+        ((waits_for_own(thread) && slept(pair, thread.tid)) ||
+         (has(thread.wchan, "ep") && has(thread.wchan, "poll") && is_of_libtorch(*stack)));
+    if (!for_ever)
+      return fmt::format("thread {}", thread.tid);
+  }
+  return "";
 }
 
 /// Which ends the wait by its own end alone, or by that of its work.
@@ -374,14 +373,15 @@ ProcessState state_of(const Run& run, const Process& process, std::uint64_t cuto
     else
       return not_closed(fmt::format("thread {} is in no wait that is known", thread.tid));
   }
-  const bool for_ever =
-      !for_own_threads.empty() && nobody_wakes(run, state, pair, issuers, cutoff_ns);
+  const std::string waker =
+      for_own_threads.empty() ? "" : may_wake(run, state, pair, issuers, cutoff_ns);
   for (const std::int32_t tid : for_own_threads) {
     const StackSample* const stack = last_stack(run, process, tid, state.last_event_ns, cutoff_ns);
-    if (for_ever)
+    if (waker.empty())
       state.waits.push_back({.thread = tid, .own_threads = true});
     else if (stack == nullptr || !waits_for_a_thread(run, state, *stack, cutoff_ns))
-      return not_closed(fmt::format("thread {} is in no wait that is known", tid));
+      return not_closed(fmt::format(
+          "thread {} waits for another of its process, and {} may wake it", tid, waker));
   }
   if (state.waits.empty())
     return not_closed("none of its threads is in a call");

@@ -1,5 +1,6 @@
 // Goal: a process whose threads all wait for each other is stuck for ever, whatever other ranks do;
 // and one in which anything might still wake a thread is not.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -12,6 +13,9 @@ namespace lockstep::testing {
 namespace {
 
 using checkers::certain_deadlock;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
 
 /// Rank 1 waits for a queue of its own, as does its one other thread, 2001. Rank 0 waits for
 /// rank 1.
@@ -106,8 +110,13 @@ TEST(OwnWaits, NobodyNeedsItAndItIsNoFinding) {
 }
 
 TEST(OwnWaits, TheExceptionThatEndedItsThreadConvicts) {
-  const auto finding_with = [](const std::string& outermost) {
+  const auto finding_with = [](const std::string& outermost, bool may_be_woken = false) {
     OwnWait own;
+    if (may_be_woken) {
+      own.each_helper(
+          [](ThreadState& thread) { thread.wchan = "do_sys_poll", thread.for_ever = false; });
+      interrupt(own.run);
+    }
     own.run.live = false;
     own.run.journal_complete = true;
     Raised raised{.at_ns = kStart,
@@ -126,6 +135,11 @@ TEST(OwnWaits, TheExceptionThatEndedItsThreadConvicts) {
   EXPECT_EQ(ended.confidence, Confidence::kCertain);
   EXPECT_EQ(ended.evidence.front(), "a thread of rank 1 was ended by ValueError: broken at t.py:7");
   EXPECT_TRUE(finding_with("run").culprits.empty()) << "it may have been caught, and printed";
+  const Finding told = finding_with("_bootstrap_inner", true);
+  EXPECT_TRUE(told.culprits.empty()) << "it may have nothing to do with it";
+  EXPECT_THAT(told.evidence,
+              ElementsAre(ended.evidence.front(), HasSubstr("and thread 2001 may wake it")));
+  EXPECT_THAT(finding_with("run", true).evidence, SizeIs(1));
 }
 
 }  // namespace
