@@ -48,6 +48,7 @@ RankSet odd_ones_out(const std::vector<Failure>& failures);
 /// none did up to the cutoff.
 const Raised* end_of_a_thread(const Run& run, std::int32_t pid, std::uint64_t cutoff_ns);
 
+/// As evidence, and its line as a site "raised".
 void tell_end_of_a_thread(Finding& finding, Rank rank, const Raised& raised);
 
 /// "SIGKILL".

@@ -113,8 +113,10 @@ TEST(OwnWaits, TheExceptionThatEndedItsThreadConvicts) {
   const auto finding_with = [](const std::string& outermost, bool may_be_woken = false) {
     OwnWait own;
     if (may_be_woken) {
-      own.each_helper(
-          [](ThreadState& thread) { thread.wchan = "do_sys_poll", thread.for_ever = false; });
+      own.each_helper([](ThreadState& thread) {  // As one of CUDA's.
+        thread.wchan = "do_sys_poll";
+        thread.for_own_threads = thread.for_ever = false;
+      });
       interrupt(own.run);
     }
     own.run.live = false;
