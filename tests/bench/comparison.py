@@ -23,10 +23,12 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "fixtures" / "programs"))
+sys.path[:0] = [str(ROOT / "fixtures" / "programs"), str(ROOT / "tests" / "programs")]
 
+import judged  # noqa: E402
 import table  # noqa: E402
 
 WORLD, WIDTH = 2, 240
@@ -76,17 +78,30 @@ def run_ranks(command: list, limit: float, environment: dict) -> list:
             stack.callback(process.wait)
             stack.callback(end_session, process)
             ranks.append((process, log))
-        ends = []
-        for process, _ in ranks:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(limit)
-                limit = max(limit / 4, 5)  # The others learn of it at once, or not at all.
-            ends.append(process.poll())
-        for process, _ in ranks:
-            end_session(process)
+        ends = ends_of([process for process, _ in ranks], limit)
         for _, log in ranks:
             log.seek(0)
         return [(end, log.read().decode(errors="replace")) for end, (_, log) in zip(ends, ranks, strict=True)]
+
+
+def ends_of(ranks: list, limit: float) -> list:
+    """Of each its exit status, None where it had to be ended after `limit` s; nothing of them is left, shared memory neither."""
+    ends, blocks = [], set()
+    for process in ranks:
+        until = time.monotonic() + limit
+        while process.poll() is None and time.monotonic() < until:
+            for pid in (rank.pid for rank in ranks):
+                with contextlib.suppress(OSError):
+                    blocks.update(re.findall(r"/dev/shm/psm_\w+", pathlib.Path(f"/proc/{pid}/maps").read_text()))
+            time.sleep(0.1)
+        if process.returncode is not None:
+            limit = max(limit / 4, 5)  # The others learn of it at once, or not at all.
+        ends.append(process.returncode)
+    for process in ranks:
+        end_session(process)
+    for block in blocks:
+        pathlib.Path(block).unlink(missing_ok=True)
+    return ends
 
 
 def end_session(process: subprocess.Popen) -> None:
@@ -160,6 +175,7 @@ def seen_by_lockstep(lockstep: str, options: tuple, command: list) -> str:
         done = subprocess.run([lockstep, "run", *options, "-n", str(WORLD), "--run-dir", str(run), "--", *command],
                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=180)
         report = json.loads((run / "report.json").read_text())
+    judged.remove_what_is_left(report)
     if not report["findings"]:
         return f"nothing, exit status {done.returncode}"
     finding = report["findings"][0]
