@@ -92,7 +92,7 @@ def ends_of(ranks: list, limit: float) -> list:
         while process.poll() is None and time.monotonic() < until:
             for pid in (rank.pid for rank in ranks):
                 with contextlib.suppress(OSError):
-                    blocks.update(re.findall(r"/dev/shm/psm_\w+", pathlib.Path(f"/proc/{pid}/maps").read_text()))
+                    blocks.update(judged.shared_memory_in(pathlib.Path(f"/proc/{pid}/maps").read_text()))
             time.sleep(0.1)
         if process.returncode is not None:
             limit = max(limit / 4, 5)  # The others learn of it at once, or not at all.

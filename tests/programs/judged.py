@@ -111,9 +111,12 @@ def judge(row: table.Row, world: int, report: dict, status: int) -> Judged:
 
 def remove_what_is_left(report: dict) -> None:
     """What a program left, and lockstep leaves to its user: shared memory."""
-    said = " ".join(f["headline"] for f in report["findings"])
-    for path in re.findall(r"/dev/shm/psm_\w+", said):
+    for path in shared_memory_in(" ".join(f["headline"] for f in report["findings"])):
         pathlib.Path(path).unlink(missing_ok=True)
+
+
+def shared_memory_in(text: str) -> list:
+    return re.findall(r"/dev/shm/psm_\w+", text)
 
 
 def differences(row: table.Row, finding: dict, code: str, culprits: frozenset, status: int) -> str:
