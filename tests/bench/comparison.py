@@ -75,7 +75,6 @@ def run_ranks(command: list, limit: float, environment: dict) -> list:
             log = stack.enter_context(tempfile.TemporaryFile())
             process = subprocess.Popen(command, env={**os.environ, **environment, **variables}, stdin=subprocess.DEVNULL,
                                        stdout=subprocess.DEVNULL, stderr=log, start_new_session=True)
-            stack.callback(process.wait)
             stack.callback(end_session, process)
             ranks.append((process, log))
         ends = ends_of([process for process, _ in ranks], limit)
@@ -86,27 +85,34 @@ def run_ranks(command: list, limit: float, environment: dict) -> list:
 
 def ends_of(ranks: list, limit: float) -> list:
     """Of each its exit status, None where it had to be ended after `limit` s; nothing of them is left, shared memory neither."""
-    ends, blocks = [], set()
+    late, blocks = set(), set()
     for process in ranks:
         until = time.monotonic() + limit
-        while process.poll() is None and time.monotonic() < until:
+        while not has_ended(process) and time.monotonic() < until:
             for pid in (rank.pid for rank in ranks):
                 with contextlib.suppress(OSError):
                     blocks.update(judged.shared_memory_in(pathlib.Path(f"/proc/{pid}/maps").read_text()))
             time.sleep(0.1)
-        if process.returncode is not None:
+        if has_ended(process):
             limit = max(limit / 4, 5)  # The others learn of it at once, or not at all.
-        ends.append(process.returncode)
+        else:
+            late.add(process)
     for process in ranks:
         end_session(process)
     for block in blocks:
         pathlib.Path(block).unlink(missing_ok=True)
-    return ends
+    return [None if process in late else process.returncode for process in ranks]
+
+
+def has_ended(process: subprocess.Popen) -> bool:
+    """Without waiting for it: its number, its session's too, stays its own until then."""
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def end_session(process: subprocess.Popen) -> None:
-    with contextlib.suppress(ProcessLookupError):
+    if process.returncode is None:
         os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def short(text: str) -> str:
