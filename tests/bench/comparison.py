@@ -89,9 +89,9 @@ def ends_of(ranks: list, limit: float) -> list:
     for process in ranks:
         until = time.monotonic() + limit
         while not has_ended(process) and time.monotonic() < until:
-            for pid in (rank.pid for rank in ranks):
+            for rank in ranks:
                 with contextlib.suppress(OSError):
-                    blocks.update(judged.shared_memory_in(pathlib.Path(f"/proc/{pid}/maps").read_text()))
+                    blocks.update(judged.shared_memory_in(pathlib.Path(f"/proc/{rank.pid}/maps").read_text()))
             time.sleep(0.1)
         if has_ended(process):
             limit = max(limit / 4, 5)  # The others learn of it at once, or not at all.
