@@ -190,7 +190,7 @@ void add_evidence(const Run& run, const std::vector<Failure>& failures, const Ra
   }
   if (was_hidden(run, first.rank)) {
     finding.also.emplace_back("LS108");
-    finding.evidence.emplace_back("the command that started it ended with status 0");
+    finding.evidence.emplace_back(kHidden);
   }
   if (!unheard.empty())
     finding.evidence.push_back(fmt::format(

@@ -3,9 +3,14 @@
 // never count.
 #pragma once
 
+#include <string_view>
+
 #include "harness/verdict/verdict.h"
 
 namespace lockstep::checkers {
+
+/// Evidence of LS108.
+inline constexpr std::string_view kHidden = "the command that started it ended with status 0";
 
 class ProcessEndChecker : public Checker {
  public:

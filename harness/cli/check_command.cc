@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <utility>
 
 #include "harness/cli/commands.h"
 #include "harness/cli/job_report.h"
@@ -9,11 +10,11 @@ namespace {
 
 /// A suite or a case of one, or a job.
 Result<Report> judge_directory(const std::string& directory) {
-  const Result<Run> run = history::open_run(directory);
+  Result<Run> run = history::open_run(directory);
   if (!run)
     return run.error();
   const bool suite = !run->plan.cases.empty() || !run->plan.case_id.empty();
-  return suite ? judge_saved(directory) : job_report(*run);
+  return suite ? judge_saved(directory) : job_report(std::move(*run));
 }
 
 }  // namespace

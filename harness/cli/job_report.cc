@@ -8,7 +8,9 @@
 #include "checkers/failures.h"
 #include "checkers/judge.h"
 #include "checkers/sites.h"
+#include "checkers/worlds.h"
 #include "harness/history/rank_places.h"
+#include "harness/history/worlds.h"
 #include "harness/verdict/exit_codes.h"
 
 namespace lockstep::cli {
@@ -98,9 +100,11 @@ std::string what_it_raised(const Run& run) {
   return "";
 }
 
-/// A rank that ended badly at last, or was ended by us although it had not been interrupted, or
-/// else the command that started them: something must explain it. Empty if there is none.
-std::string unexplained(const Run& run) {
+using history::World;
+
+/// A rank of this world that ended badly at last, or was ended by us although it had not been
+/// interrupted: something must explain it. Empty if there is none.
+std::string unexplained_rank(const Run& run) {
   for (const auto& [rank, end] : rank_ends(run)) {
     if (shell_status(*end) == 0 || checkers::was_meant(run, *end))
       continue;
@@ -109,6 +113,19 @@ std::string unexplained(const Run& run) {
                : fmt::format("rank {} ended with status {} and nothing explains it", rank.value,
                              shell_status(*end));
   }
+  return "";
+}
+
+/// A rank, or else the command that started them. What was found of a world, and be it a note,
+/// explains how it ended.
+std::string unexplained(const std::vector<World>& worlds,
+                        const std::vector<checkers::Judgement>& judged) {
+  for (std::size_t i = 0; i < worlds.size(); ++i) {
+    std::string rank = judged[i].findings.empty() ? unexplained_rank(worlds[i].run) : "";
+    if (!rank.empty())
+      return worlds.size() == 1 ? rank : fmt::format("{}: {}", checkers::name_of(worlds, i), rank);
+  }
+  const Run& run = worlds.back().run;
   for (const ProcessEnd& end : run.ends) {
     if (history::is_command(run, end.pid) && !end.our_signal && shell_status(end) != 0)
       return fmt::format("the command ended with status {}, and no rank explains it{}",
@@ -128,15 +145,30 @@ std::string undecided_required(const Run& run, const std::vector<Verdict>& verdi
   return "";
 }
 
-/// About values, samplers, marks of a suite: not worth a line. That a history is incomplete is.
+/// About values, samplers, marks of a suite: not worth a line, and a pass of nothing is none. That
+/// a history is incomplete is.
 bool had_nothing_to_examine(const Verdict& verdict) {
-  const bool decided = verdict.outcome == Outcome::kFail || verdict.outcome == Outcome::kPass;
   const bool examined = std::any_of(verdict.examined.begin(), verdict.examined.end(),
                                     [](const auto& entry) { return entry.second > 0; });
-  return !decided && !examined && verdict.reason.rfind("LS9", 0) != 0;
+  return verdict.outcome != Outcome::kFail && !examined && verdict.reason.rfind("LS9", 0) != 0;
 }
 
-void conclude(Report& report, const Run& run) {
+bool has_group(const Run& run) {
+  return std::any_of(run.processes.begin(), run.processes.end(),
+                     [](const Process& process) { return !process.groups.empty(); });
+}
+
+/// What there was to judge, where no process group was seen.
+std::string nothing_seen(const std::vector<World>& worlds, bool no_rank) {
+  if (no_rank)
+    return "no rank was seen, so nothing of one was judged";
+  const bool seen = std::any_of(worlds.begin(), worlds.end(),
+                                [](const World& world) { return has_group(world.run); });
+  return seen ? "" : "no process group was seen, only how ranks ended was judged";
+}
+
+void conclude(Report& report, const std::vector<World>& worlds,
+              const std::vector<checkers::Judgement>& judged) {
   const auto say = [&](Outcome outcome, ExitCode code, std::string reason) {
     report.outcome = outcome;
     report.exit_status = status_of(code);
@@ -145,11 +177,13 @@ void conclude(Report& report, const Run& run) {
   const bool found =
       std::any_of(report.findings.begin(), report.findings.end(),
                   [](const Finding& finding) { return finding.severity == Severity::kError; });
-  // Of two worlds at one time nobody has a rank that both have.
-  const bool no_rank =
-      report.ranks.empty() && std::none_of(run.processes.begin(), run.processes.end(),
-                                           [](const Process& process) { return process.beside; });
-  const std::string unsaid = unexplained(run);
+  const Run& run = worlds.back().run;
+  // Of two worlds that cannot be told apart nobody has a rank that both have.
+  const bool no_rank = worlds.size() == 1 && report.ranks.empty() &&
+                       std::none_of(run.processes.begin(), run.processes.end(),
+                                    [](const Process& process) { return process.beside; });
+  report.unseen = nothing_seen(worlds, no_rank);
+  const std::string unsaid = unexplained(worlds, judged);
   const std::string required = undecided_required(run, report.checks);
   if (found)
     say(Outcome::kFail, ExitCode::kFinding, "");
@@ -163,12 +197,23 @@ void conclude(Report& report, const Run& run) {
   else if (!unsaid.empty() || !required.empty())
     say(Outcome::kUndecided, ExitCode::kUndecided, unsaid.empty() ? required : unsaid);
   else
-    say(Outcome::kPass, ExitCode::kNothingFound, "");
+    say(no_rank ? Outcome::kSkipped : Outcome::kPass, ExitCode::kNothingFound, "");
+}
+
+std::vector<WorldReport> world_reports(const std::vector<World>& worlds,
+                                       const std::vector<checkers::Judgement>& judged) {
+  std::vector<WorldReport> reports;
+  for (std::size_t i = 0; worlds.size() > 1 && i < worlds.size(); ++i)
+    reports.push_back({.name = checkers::name_of(worlds, i),
+                       .world_size = worlds[i].run.plan.world_size,
+                       .outcome = judged[i].outcome,
+                       .ranks = rank_statuses(worlds[i].run)});
+  return reports;
 }
 
 }  // namespace
 
-Report job_report(const Run& run) {
+Report job_report(Run run) {
   Report report;
   report.run = run.plan.id;
   report.command = run.plan.command;
@@ -179,13 +224,17 @@ Report job_report(const Run& run) {
   }
   if (run.plan.world_size > 0)
     report.world_size = run.plan.world_size;
-  report.ranks = rank_statuses(run);
   report.program_exit = program_exit(run);
   report.wall_s = wall_s(run);
-  checkers::Judgement judgement = checkers::judge(run, checkers::all_checkers());
-  report.findings = std::move(judgement.findings);
-  report.checks = std::move(judgement.verdicts);
-  conclude(report, run);
+  const std::vector<World> worlds = history::worlds_of(std::move(run));
+  report.ranks = rank_statuses(worlds.back().run);
+  const std::vector<checkers::Judgement> judged =
+      checkers::judge_worlds(worlds, checkers::all_checkers());
+  report.worlds = world_reports(worlds, judged);
+  checkers::Judgement all = checkers::together(worlds, judged);
+  report.findings = std::move(all.findings);
+  report.checks = std::move(all.verdicts);
+  conclude(report, worlds, judged);
   std::erase_if(report.checks, had_nothing_to_examine);
   return report;
 }

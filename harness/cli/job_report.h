@@ -12,7 +12,7 @@
 namespace lockstep::cli {
 
 /// Judges a closed run that is no case of a suite, exit status included.
-Report job_report(const Run& run);
+Report job_report(Run run);
 
 /// The names that --require takes.
 std::vector<std::string> check_names();

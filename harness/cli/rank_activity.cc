@@ -9,6 +9,8 @@
 #include "checkers/ranks_by_text.h"
 #include "checkers/sites.h"
 #include "checkers/waits.h"
+#include "checkers/worlds.h"
+#include "harness/history/worlds.h"
 
 namespace lockstep::cli {
 namespace {
@@ -60,10 +62,7 @@ std::string activity(const Run& run, const std::vector<checkers::Failure>& failu
                      where == "in" ? "" : now_at(run, *process, now_ns));
 }
 
-}  // namespace
-
-std::vector<std::string> rank_activity(const Run& live, const RankSet& living,
-                                       std::uint64_t now_ns) {
+std::vector<std::string> activity_of(const Run& live, const RankSet& living, std::uint64_t now_ns) {
   const std::vector<checkers::Failure> failures =
       checkers::failures_of(live, checkers::group_views(live, now_ns));
   checkers::RanksByText groups;
@@ -74,6 +73,23 @@ std::vector<std::string> rank_activity(const Run& live, const RankSet& living,
   std::vector<std::string> lines;
   for (const auto& [text, ranks] : groups)
     lines.push_back(fmt::format("{}: {}", checkers::words(ranks), text));
+  return lines;
+}
+
+}  // namespace
+
+std::vector<std::string> rank_activity(const Run& live, const RankSet& living,
+                                       std::uint64_t now_ns) {
+  const std::vector<history::World> worlds = history::worlds_at_one_time(live);
+  if (worlds.empty())
+    return activity_of(live, living, now_ns);
+  std::vector<std::string> lines;
+  for (std::size_t i = 0; i < worlds.size(); ++i) {
+    if (worlds[i].until_ns != checkers::kNever)
+      continue;  // It is over.
+    for (const std::string& line : activity_of(worlds[i].run, living, now_ns))
+      lines.push_back(fmt::format("{}: {}", checkers::name_of(worlds, i), line));
+  }
   return lines;
 }
 

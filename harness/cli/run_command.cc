@@ -14,6 +14,7 @@
 #include "checkers/groups.h"
 #include "checkers/joining.h"
 #include "checkers/stall.h"
+#include "checkers/worlds.h"
 #include "harness/base/clock.h"
 #include "harness/base/version.h"
 #include "harness/cli/commands.h"
@@ -109,10 +110,10 @@ class Session {
     if (auto written = directory_.write_plan(plan_); !written)  // With the size that was seen.
       return written.error();
     symbols::Resolver resolver;
-    const Result<Run> closed = symbols::close_and_open(directory_, resolver);
+    Result<Run> closed = symbols::close_and_open(directory_, resolver);
     if (!closed)
       return closed.error();
-    return job_report(*closed);
+    return job_report(std::move(*closed));
   }
 
  private:
@@ -142,7 +143,7 @@ class Session {
     options.journal = journal_;
     options.follower = &follower;
     options.stop_when = [this](const Run& live) -> std::optional<std::string> {
-      return hang_told_ ? std::nullopt : checkers::certain_deadlock(live);
+      return hang_told_ ? std::nullopt : checkers::certain_deadlock_of_all(live);
     };
     options.learn_quiet = true;
     options.sample_pause_max = kProbeAtLeastEvery;

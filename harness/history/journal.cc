@@ -62,6 +62,18 @@ Result<void> JournalWriter::append(const ProcessStart& event) {
   Json json = with_rank(event.rank);
   json["role"] = static_cast<int>(event.role);
   json["pid"] = event.pid;
+  if (event.parent != 0) {
+    json["parent"] = event.parent;
+    json["parent_name"] = event.parent_name;
+  }
+  if (event.world_size != 0)
+    json["world_size"] = event.world_size;
+  if (!event.meets_at.empty())
+    json["meets_at"] = event.meets_at;
+  set(json, "attempt", event.attempt);
+  set(json, "task", event.task);
+  if (event.task)
+    json["tasks"] = event.tasks;
   return write_line("process_start", event.at_ns, dump(json));
 }
 

@@ -19,6 +19,13 @@ void read(Fields& fields, ProcessStart& event) {
   fields.get("role", event.role);
   fields.get("rank", event.rank);
   fields.get("pid", event.pid);
+  fields.get("parent", event.parent);
+  fields.get("parent_name", event.parent_name);
+  fields.get("world_size", event.world_size);
+  fields.get("meets_at", event.meets_at);
+  fields.get("attempt", event.attempt);
+  fields.get("task", event.task);
+  fields.get("tasks", event.tasks);
 }
 
 void read(Fields& fields, ProcessEnd& event) {

@@ -155,6 +155,13 @@ struct ProcessStart {
   Role role{};
   std::optional<Rank> rank{};
   std::int32_t pid{};
+  std::int32_t parent{};  ///< When it was found; 0: not known.
+  std::string parent_name{};
+  std::int32_t world_size{};              ///< As its environment says; 0: it does not.
+  std::string meets_at{};                 ///< "127.0.0.1:29500", as its environment says.
+  std::optional<std::int32_t> attempt{};  ///< How often an elastic launcher had started it again.
+  std::optional<std::int32_t> task{};     ///< Of those that mpirun or srun started at once: which,
+  std::int32_t tasks{};                   ///< and of how many.
 };
 
 /// How a process ended. The last signal of ours is in the same record, so losing another record can

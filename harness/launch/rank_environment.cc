@@ -1,6 +1,7 @@
 #include "harness/launch/rank_environment.h"
 
 #include <charconv>
+#include <utility>
 
 namespace lockstep::launch {
 std::map<std::string, std::string> rank_environment(std::int32_t rank, std::int32_t world_size,
@@ -21,6 +22,31 @@ std::optional<std::int32_t> told_number(std::int32_t pid, std::string_view name)
   if (!text || std::from_chars(text->data(), text->data() + text->size(), number).ec != std::errc())
     return std::nullopt;
   return number;
+}
+
+Told told_of(std::int32_t pid) {
+  Told told;
+  if (const std::optional<os::ProcessStat> process = os::read_process(pid))
+    told.parent = process->parent;
+  if (const std::optional<os::ProcessStat> parent = os::read_process(told.parent))
+    told.parent_name = parent->name;
+  told.world_size = told_number(pid, "WORLD_SIZE").value_or(0);
+  told.attempt = told_number(pid, "TORCHELASTIC_RESTART_COUNT");
+  const std::optional<std::string> host = os::environment_value(pid, "MASTER_ADDR");
+  const std::optional<std::string> port = os::environment_value(pid, "MASTER_PORT");
+  if (host && port)
+    told.meets_at = *host + ":" + *port;
+  constexpr std::pair<const char*, const char*> kTasks[] = {
+      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+      {"PMI_RANK", "PMI_SIZE"},
+      {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}};
+  for (const auto& [task, tasks] : kTasks) {
+    told.task = told_number(pid, task);
+    told.tasks = told_number(pid, tasks).value_or(0);
+    if (told.task && told.tasks > 0)
+      break;
+  }
+  return told;
 }
 
 std::optional<Rank> told_rank(const os::ProcessStat& process) {

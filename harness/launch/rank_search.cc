@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <set>
 
 #include "harness/launch/rank_environment.h"
 
@@ -105,7 +106,12 @@ const std::vector<os::ProcessStat>& RankSearch::look_at_family() {
 void RankSearch::settle() {
   look_at_family();
   look_at_histories();
-  processes_.believe_the_rest();
+  std::set<std::int32_t> in_group;
+  for (const Process& process : follower_.run().processes) {
+    if (!process.groups.empty())
+      in_group.insert(process.pid);
+  }
+  processes_.believe_the_rest(in_group);
 }
 
 // One of those that live: a command may do one job after another.

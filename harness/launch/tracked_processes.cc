@@ -1,5 +1,7 @@
 #include "harness/launch/tracked_processes.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <csignal>
 #include <utility>
@@ -28,6 +30,7 @@ Tracked& TrackedProcesses::add(Role role, std::optional<Rank> rank, os::ProcessH
   tracked.only_told = only_told;
   tracked.is_command = role == Role::kOther;
   tracked.found_ns = now_ns();
+  tracked.told = told_of(tracked.process.pid());
   if (!only_told)
     write_down(tracked);
   return tracked;
@@ -41,7 +44,14 @@ void TrackedProcesses::write_down(Tracked& process) {
   (void)journal_->append(ProcessStart{.at_ns = process.found_ns,
                                       .role = process.role,
                                       .rank = process.rank,
-                                      .pid = process.process.pid()});
+                                      .pid = process.process.pid(),
+                                      .parent = process.told.parent,
+                                      .parent_name = process.told.parent_name,
+                                      .world_size = process.told.world_size,
+                                      .meets_at = process.told.meets_at,
+                                      .attempt = process.told.attempt,
+                                      .task = process.told.task,
+                                      .tasks = process.told.tasks});
   if (process.ended)
     record_end(process, journal_);
 }
@@ -111,8 +121,8 @@ void TrackedProcesses::forget_helpers(const Lineage& lineage) {
 }
 
 // Of several that were there together the one that was there first: the others it started, one way
-// or another.
-void TrackedProcesses::believe_the_rest() {
+// or another. Unless somebody else has started both, and told each of them.
+void TrackedProcesses::believe_the_rest(const std::set<std::int32_t>& in_group) {
   const auto started_before = [](const Tracked& one, const Tracked& other) {
     const os::ProcessId a = one.process.id(), b = other.process.id();
     return std::pair(a.start_ticks, a.pid) < std::pair(b.start_ticks, b.pid);
@@ -120,9 +130,11 @@ void TrackedProcesses::believe_the_rest() {
   for (Tracked& process : processes_) {
     const bool is_helper =
         std::any_of(processes_.begin(), processes_.end(), [&](const Tracked& other) {
-          return started_before(other, process) && was_there_with(other, process);
+          const bool siblings =
+              other.told.parent == process.told.parent && process.told.parent != ::getpid();
+          return started_before(other, process) && was_there_with(other, process) && !siblings;
         });
-    if (process.only_told && !is_helper)
+    if (process.only_told && (!is_helper || in_group.count(process.process.pid()) != 0))
       write_down(process);
   }
 }

@@ -8,11 +8,13 @@
 #include <list>
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "harness/launch/job_process.h"
 #include "harness/launch/lineage.h"
 #include "harness/launch/prober.h"
+#include "harness/launch/rank_environment.h"
 
 namespace lockstep::launch {
 
@@ -21,6 +23,7 @@ struct Tracked : JobProcess {
   bool only_told{};                           ///< Not written down yet.
   bool is_command{};                          ///< What the user started; it may become a rank.
   std::uint64_t found_ns{};
+  Told told{};
 };
 
 class TrackedProcesses {
@@ -38,8 +41,8 @@ class TrackedProcesses {
   /// What was only told to be a rank, and descends from one or is there beside it, is none.
   void forget_helpers(const Lineage& lineage);
   /// The job is over: of the others that were only told, the oldest ones are ranks that never came
-  /// so far.
-  void believe_the_rest();
+  /// so far, those that one process told alike are, and those that came into a group.
+  void believe_the_rest(const std::set<std::int32_t>& in_group = {});
   /// Takes the end of one that has ended.
   void take_end(Tracked& process);
 

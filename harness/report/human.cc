@@ -52,19 +52,48 @@ std::string end_text(const RankStatus& status) {
 }
 
 /// How the ranks ended: equal ends together, largest group first.
-std::string ends_text(const Report& report) {
+std::string ends_text(const std::vector<RankStatus>& ranks) {
   std::map<std::string, RankSet> groups;
-  for (const RankStatus& status : report.ranks)
+  for (const RankStatus& status : ranks)
     groups[end_text(status)].insert(status.rank);
   std::vector<std::pair<std::string, RankSet>> ordered(groups.begin(), groups.end());
   std::stable_sort(ordered.begin(), ordered.end(),
                    [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });
   std::string text;
-  for (const auto& [end, ranks] : ordered) {
-    const std::string who = describe(ranks, static_cast<std::int32_t>(report.ranks.size()));
+  for (const auto& [end, alike] : ordered) {
+    const std::string who = describe(alike, static_cast<std::int32_t>(ranks.size()));
     text += fmt::format("{}{} {}", text.empty() ? "" : "; ", who, end);
   }
   return text;
+}
+
+/// A line a world: "phase 1 of 2: ranks 0,1 (pid 4711,4712): rank 0,1 exited with 0".
+std::string worlds_text(const Report& report, const HumanOptions& options) {
+  constexpr std::size_t kWorldsMax = 12, kPidsMax = 4;
+  std::string out;
+  for (const WorldReport& world : report.worlds) {
+    if (&world - report.worlds.data() == kWorldsMax)
+      break;
+    RankSet ranks;
+    std::vector<std::int32_t> pids;
+    for (const RankStatus& status : world.ranks) {
+      ranks.insert(status.rank);
+      pids.push_back(status.pid);
+    }
+    const bool more = pids.size() > kPidsMax;
+    pids.resize(std::min(pids.size(), kPidsMax));
+    out +=
+        status_line("ENDED", Paint::kPlain,
+                    fmt::format("{}: {} {} (pid {}{}): {}", world.name,
+                                ranks.size() == 1 ? "rank" : "ranks", ranks.to_string(),
+                                fmt::join(pids, ","), more ? ",..." : "", ends_text(world.ranks)),
+                    options);
+  }
+  if (report.worlds.size() > kWorldsMax)
+    out += status_line(
+        "", Paint::kPlain,
+        fmt::format("and {} more, in report.json", report.worlds.size() - kWorldsMax), options);
+  return out;
 }
 
 std::string examined_text(const Verdict& check) {
@@ -75,9 +104,9 @@ std::string examined_text(const Verdict& check) {
 }
 
 std::string checks_text(const Report& report, const HumanOptions& options) {
-  std::string out;
-  if (!report.ranks.empty())
-    out += status_line("ENDED", Paint::kPlain, ends_text(report), options);
+  std::string out = worlds_text(report, options);
+  if (report.worlds.empty() && !report.ranks.empty())
+    out += status_line("ENDED", Paint::kPlain, ends_text(report.ranks), options);
   std::size_t name_width = 0;
   for (const Verdict& check : report.checks)
     name_width = std::max(name_width, check.name.size());
@@ -219,9 +248,11 @@ std::string summary_text(const Report& report) {
                                  counts[Outcome::kUndecided], counts[Outcome::kSkipped]);
   if (report.cases.empty() && report.checks.empty())
     text = fmt::format("{}{}", name_of(report.outcome), which);
+  if (!report.worlds.empty())
+    text += fmt::format(" in {} sets of ranks", report.worlds.size());
   if (report.program_exit)
     text += fmt::format("; program exit {}", *report.program_exit);
-  return text;
+  return report.unseen.empty() ? text : fmt::format("{}; {}", report.unseen, text);
 }
 
 }  // namespace

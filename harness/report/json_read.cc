@@ -165,6 +165,15 @@ RankStatus read_status(const Fields& fields) {
   return status;
 }
 
+WorldReport read_world(const Fields& fields) {
+  WorldReport world;
+  fields.read("name", world.name);
+  fields.read("world_size", world.world_size);
+  fields.read_word("verdict", world.outcome, kOutcomes);
+  fields.objects("ranks", [&](const Fields& rank) { world.ranks.push_back(read_status(rank)); });
+  return world;
+}
+
 Verdict read_check(const Fields& fields) {
   Verdict check;
   fields.read("name", check.name);
@@ -192,6 +201,7 @@ Finding read_finding(const Fields& fields) {
   fields.read("also", finding.also);
   fields.read_word("severity", finding.severity,
                    {Severity::kError, Severity::kWarning, Severity::kNote});
+  fields.read("world", finding.world);
   fields.read("headline", finding.headline);
   fields.read("culprits", finding.culprits);
   fields.read("affected", finding.affected);
@@ -289,6 +299,7 @@ Result<Report> parse_report(std::string_view text) {
   fields.read("command", report.command);
   fields.read_word("verdict", report.outcome, kOutcomes);
   fields.read("reason", report.reason);
+  fields.read("unseen", report.unseen);
   fields.read("exit", report.exit_status);
   fields.read("program_exit", report.program_exit);
   fields.read("world_size", report.world_size);
@@ -297,6 +308,8 @@ Result<Report> parse_report(std::string_view text) {
     versions.read(name.c_str(), report.versions[name]);
   });
   fields.objects("ranks", [&](const Fields& rank) { report.ranks.push_back(read_status(rank)); });
+  fields.objects("worlds",
+                 [&](const Fields& world) { report.worlds.push_back(read_world(world)); });
   fields.objects("checks",
                  [&](const Fields& check) { report.checks.push_back(read_check(check)); });
   fields.objects("cases", [&](const Fields& result) { report.cases.push_back(read_case(result)); });

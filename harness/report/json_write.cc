@@ -52,6 +52,13 @@ Json status_json(const RankStatus& status) {
           {"status", std::move(end)}};
 }
 
+Json world_json(const WorldReport& world) {
+  return {{"name", world.name},
+          {"world_size", world.world_size},
+          {"verdict", name_of(world.outcome)},
+          {"ranks", list_json(world.ranks, status_json)}};
+}
+
 Json check_json(const Verdict& check) {
   return {{"name", check.name},
           {"verdict", name_of(check.outcome)},
@@ -72,6 +79,7 @@ Json finding_json(const Finding& finding, const CaseReport* result) {
           {"also", finding.also},
           {"severity", name_of(finding.severity)},
           {"case", result == nullptr ? Json(nullptr) : Json(result->id)},
+          {"world", finding.world.empty() ? Json(nullptr) : Json(finding.world)},
           {"headline", finding.headline},
           {"culprits", ranks_json(finding.culprits)},
           {"affected", ranks_json(finding.affected)},
@@ -142,12 +150,14 @@ std::string render_json(const Report& report) {
                    {"command", report.command},
                    {"verdict", name_of(report.outcome)},
                    {"reason", report.reason},
+                   {"unseen", report.unseen},
                    {"exit", report.exit_status},
                    {"program_exit", optional_json(report.program_exit)},
                    {"world_size", optional_json(report.world_size)},
                    {"wall_s", seconds_json(report.wall_s)},
                    {"versions", Json(report.versions)},
                    {"ranks", list_json(report.ranks, status_json)},
+                   {"worlds", list_json(report.worlds, world_json)},
                    {"checks", list_json(report.checks, check_json)},
                    {"findings", findings_json(report)},
                    {"cases", list_json(report.cases, case_json)}};

@@ -19,6 +19,14 @@ struct RankStatus {
   std::optional<std::int32_t> signaled{};
 };
 
+/// One of several worlds of a run: ranks that belong together.
+struct WorldReport {
+  std::string name{};  ///< "phase 1 of 2".
+  std::int32_t world_size{};
+  Outcome outcome{Outcome::kUndecided};
+  std::vector<RankStatus> ranks{};
+};
+
 /// What became of a mutant: a program with one known bug, which the checkers must name.
 struct MutantResult {
   std::string name{};
@@ -54,12 +62,14 @@ struct Report {
   std::vector<std::string> command{};
   Outcome outcome{Outcome::kUndecided};
   std::string reason{};  ///< Why undecided, for statuses 3 and 130.
+  std::string unseen{};  ///< Where next to nothing was seen: what there was to judge.
   std::int32_t exit_status{};
   std::optional<std::int32_t> program_exit{};
   std::optional<std::int32_t> world_size{};  ///< None for a suite.
   double wall_s{};
   std::map<std::string, std::string> versions{};
-  std::vector<RankStatus> ranks{};
+  std::vector<RankStatus> ranks{};    ///< Of the last world.
+  std::vector<WorldReport> worlds{};  ///< Empty where there is one only.
   std::vector<Verdict> checks{};
   std::vector<Finding> findings{};
   std::vector<CaseReport> cases{};

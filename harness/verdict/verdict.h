@@ -35,6 +35,7 @@ struct SiteRef {
 /// One thing that is wrong. `headline` alone must be enough if only one line can be shown.
 struct Finding {
   std::string code{};               ///< "LS301": a code of the catalogue.
+  std::string world{};              ///< "phase 1 of 2"; empty where the run has one only.
   std::vector<std::string> also{};  ///< Other codes that describe the same divergence less well.
   Severity severity{Severity::kError};
   std::string headline{};

@@ -35,15 +35,16 @@ std::string error_of(std::string_view text) {
 
 TEST(Json, HasTheFieldsOfTheFormatInTheirOrder) {
   const Json run = document_of(testing::hang());
-  EXPECT_EQ(keys_of(run),
-            (Keys{"format", "run", "command", "verdict", "reason", "exit", "program_exit",
-                  "world_size", "wall_s", "versions", "ranks", "checks", "findings", "cases"}));
+  EXPECT_EQ(keys_of(run), (Keys{"format", "run", "command", "verdict", "reason", "unseen", "exit",
+                                "program_exit", "world_size", "wall_s", "versions", "ranks",
+                                "worlds", "checks", "findings", "cases"}));
   EXPECT_EQ(keys_of(run["ranks"][0]), (Keys{"rank", "pid", "host", "status"}));
   EXPECT_EQ(keys_of(run["checks"][0]), (Keys{"name", "verdict", "reason", "examined"}));
-  EXPECT_EQ(keys_of(run["findings"][0]),
-            (Keys{"code", "also", "severity", "case", "headline", "culprits", "affected", "group",
-                  "op", "seq", "step", "names", "sites", "evidence", "cause", "consequences",
-                  "ruled_out", "unseen", "help"}));
+  EXPECT_EQ(
+      keys_of(run["findings"][0]),
+      (Keys{"code",     "also",  "severity",     "case",      "world",  "headline", "culprits",
+            "affected", "group", "op",           "seq",       "step",   "names",    "sites",
+            "evidence", "cause", "consequences", "ruled_out", "unseen", "help"}));
   EXPECT_EQ(keys_of(run["findings"][0]["sites"][0]),
             (Keys{"rank", "role", "file", "line", "function"}));
   EXPECT_EQ(keys_of(run["findings"][0]["cause"]), (Keys{"text", "confidence"}));
