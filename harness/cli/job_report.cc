@@ -182,7 +182,7 @@ void conclude(Report& report, const std::vector<World>& worlds,
   const bool no_rank = worlds.size() == 1 && report.ranks.empty() &&
                        std::none_of(run.processes.begin(), run.processes.end(),
                                     [](const Process& process) { return process.beside; });
-  report.unseen = nothing_seen(worlds, no_rank);
+  report.unseen = report.findings.empty() ? nothing_seen(worlds, no_rank) : "";
   const std::string unsaid = unexplained(worlds, judged);
   const std::string required = undecided_required(run, report.checks);
   if (found)

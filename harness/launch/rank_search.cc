@@ -7,6 +7,7 @@
 #include <ctime>
 #include <set>
 
+#include "harness/launch/joining_search.h"
 #include "harness/launch/rank_environment.h"
 
 namespace lockstep::launch {
@@ -101,6 +102,15 @@ const std::vector<os::ProcessStat>& RankSearch::look_at_family() {
   const std::vector<os::ProcessStat>& family = family_.look(processes_.known());
   processes_.forget_helpers(family_.lineage());
   return family;
+}
+
+void RankSearch::look_who_joins() {
+  if (ranks_are_ours_ || is_in_a_group())
+    return;
+  for (const Joining& one : who_joins(look_at_family())) {
+    processes_.found(one.id, one.rank, /*only_told=*/false, one.world_size);
+    world_size_ = std::max(world_size_, one.world_size);
+  }
 }
 
 void RankSearch::settle() {

@@ -37,6 +37,8 @@ class RankSearch {
   News look();
   /// Everything that the job started and that is there.
   const std::vector<os::ProcessStat>& look_at_family();
+  /// While nobody lives that is in a group: who stands in init_process_group is a rank, too.
+  void look_who_joins();
   /// The job is over, or about to be ended: who else is a rank.
   void settle();
   /// Of the largest default group that was seen.

@@ -59,6 +59,7 @@ class RunJob::Impl {
   EndReport clear();
   void spare(std::vector<os::ProcessStat>& spared);
   void sample(bool before_the_end) {
+    search_.look_who_joins();
     prober_.look(processes_.living(/*with_command=*/true), before_the_end);
   }
   [[nodiscard]] std::vector<const JobProcess*> processes() const;

@@ -22,7 +22,7 @@ bool was_there_with(const Tracked& other, const Tracked& one) {
 }  // namespace
 
 Tracked& TrackedProcesses::add(Role role, std::optional<Rank> rank, os::ProcessHandle process,
-                               bool only_told) {
+                               bool only_told, std::int32_t world_size) {
   Tracked& tracked = processes_.emplace_back();
   tracked.role = role;
   tracked.rank = rank;
@@ -31,6 +31,8 @@ Tracked& TrackedProcesses::add(Role role, std::optional<Rank> rank, os::ProcessH
   tracked.is_command = role == Role::kOther;
   tracked.found_ns = now_ns();
   tracked.told = told_of(tracked.process.pid());
+  if (world_size > 0)
+    tracked.told.world_size = world_size;
   if (!only_told)
     write_down(tracked);
   return tracked;
@@ -87,7 +89,8 @@ Tracked* TrackedProcesses::find(const os::ProcessId& id) {
   return at == processes_.end() ? nullptr : &*at;
 }
 
-bool TrackedProcesses::found(const os::ProcessId& id, Rank rank, bool only_told) {
+bool TrackedProcesses::found(const os::ProcessId& id, Rank rank, bool only_told,
+                             std::int32_t world_size) {
   if (Tracked* const process = find(id)) {
     const bool is_news = process->role == Role::kOther && !only_told;
     if (is_news) {  // It starts the others and is one of them.
@@ -102,7 +105,7 @@ bool TrackedProcesses::found(const os::ProcessId& id, Rank rank, bool only_told)
   std::optional<os::ProcessHandle> process = hold_of(id);
   if (!process)
     return false;
-  add(Role::kRank, rank, std::move(*process), only_told);
+  add(Role::kRank, rank, std::move(*process), only_told, world_size);
   return true;
 }
 

@@ -32,12 +32,13 @@ class TrackedProcesses {
   explicit TrackedProcesses(history::JournalWriter* journal) : journal_(journal) {}
 
   Tracked& add(Role role, std::optional<Rank> rank, os::ProcessHandle process,
-               bool only_told = false);
+               bool only_told = false, std::int32_t world_size = 0);
   /// Keeps hold of these, until a while after they have ended: how one ended is known then, though
   /// only its history says that it was a rank.
   void hold(const std::vector<os::ProcessStat>& family);
-  /// A process was found to be this rank. True if it was not known to be there.
-  bool found(const os::ProcessId& id, Rank rank, bool only_told);
+  /// A process was found to be this rank, of a world of this size if that is known. True if it was
+  /// not known to be there.
+  bool found(const os::ProcessId& id, Rank rank, bool only_told, std::int32_t world_size = 0);
   /// What was only told to be a rank, and descends from one or is there beside it, is none.
   void forget_helpers(const Lineage& lineage);
   /// The job is over: of the others that were only told, the oldest ones are ranks that never came
