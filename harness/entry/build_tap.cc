@@ -94,7 +94,7 @@ Words tap_arguments(const fs::path& sources, const Torch& torch) {
 Words shim_arguments(const fs::path& sources) {
   Words arguments{
       "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-D_GNU_SOURCE", "-I" + sources.string()};
-  for (const char* const part : {"shim.c", "shim_end.c", "shim_devices.c"})
+  for (const char* const part : {"shim.c", "shim_end.c", "shim_devices.c", "shim_rank.c"})
     arguments.insert(arguments.end(), {"-x", "c", (sources / "harness/tap" / part).string()});
   arguments.insert(arguments.end(), {"-x", "none", "-ldl"});
   return arguments;

@@ -4,7 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <ctime>
+#include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "harness/launch/joining_search.h"
@@ -26,6 +29,7 @@ constexpr int kLooksMax = 20;  // between fork and exec the environment is still
 RankSearch::RankSearch(history::Follower& follower, const std::string& history_directory,
                        bool ranks_are_ours, FamilyWatch& family, TrackedProcesses& processes)
     : follower_(follower),
+      history_directory_(history_directory),
       family_(family),
       processes_(processes),
       ranks_are_ours_(ranks_are_ours),
@@ -55,6 +59,7 @@ RankSearch::News RankSearch::look() {
     processes_.hold(family);
     news.found = look_at_environments(family);
   }
+  look_at_who_is_told();
   news.found |= look_at_histories();
   news.happened = news.found || (at_all && !is_in_a_group() && family_.is_at_work());
   const Clock::time_point now = Clock::now();
@@ -86,6 +91,31 @@ bool RankSearch::look_at_environments(const std::vector<os::ProcessStat>& family
   return found;
 }
 
+std::vector<Gone> RankSearch::look_at_who_is_told() {
+  std::vector<Gone> gone;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(history_directory_, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (ranks_are_ours_ || entry.path().extension() != ".rank" || told_.count(name) != 0)
+      continue;
+    std::ifstream file(entry.path());
+    std::int32_t rank = -1, status = 0;
+    file >> rank;
+    const std::int32_t pid = std::atoi(name.c_str());
+    const std::optional<os::ProcessStat> process = os::read_process(pid);
+    if (rank < 0 || (!process && !(file >> status)))
+      continue;
+    if (!process) {
+      gone.push_back({pid, Rank{rank}, status});
+      continue;
+    }
+    told_.insert(name);
+    if (process->parent != ::getpid())  // As in look_at_environments().
+      processes_.found(process->id, Rank{rank}, /*only_told=*/true);
+  }
+  return gone;
+}
+
 bool RankSearch::look_at_histories() {
   follower_.poll();
   bool found = false;
@@ -113,7 +143,8 @@ void RankSearch::look_who_joins() {
   }
 }
 
-void RankSearch::settle() {
+std::vector<Gone> RankSearch::settle() {
+  const std::vector<Gone> gone = look_at_who_is_told();
   look_at_family();
   look_at_histories();
   std::set<std::int32_t> in_group;
@@ -122,6 +153,9 @@ void RankSearch::settle() {
       in_group.insert(process.pid);
   }
   processes_.believe_the_rest(in_group);
+  for (const Gone& one : gone)
+    processes_.was_there(one);
+  return gone;
 }
 
 // One of those that live: a command may do one job after another.

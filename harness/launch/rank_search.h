@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,22 +40,27 @@ class RankSearch {
   const std::vector<os::ProcessStat>& look_at_family();
   /// While nobody lives that is in a group: who stands in init_process_group is a rank, too.
   void look_who_joins();
-  /// The job is over, or about to be ended: who else is a rank.
-  void settle();
+  /// The job is over, or about to be ended: who else is a rank. Those of whom nobody saw more than
+  /// that they had been told so are given back, and are written down.
+  std::vector<Gone> settle();
   /// Of the largest default group that was seen.
   [[nodiscard]] std::int32_t world_size() const { return world_size_; }
 
  private:
   bool look_at_environments(const std::vector<os::ProcessStat>& family);
   bool look_at_histories();
+  /// At what the shim of each rank tells when it begins (harness/tap/shim_rank.c).
+  std::vector<Gone> look_at_who_is_told();
   [[nodiscard]] bool is_in_a_group() const;
 
   history::Follower& follower_;
+  std::string history_directory_;
   FamilyWatch& family_;
   TrackedProcesses& processes_;
   bool ranks_are_ours_;
   UniqueFd begun_{};  // -1: we are not told; all is found by looking from time to time.
   std::map<os::ProcessId, int> looks_{};
+  std::set<std::string> told_{};  // Files that were read.
   std::int32_t world_size_{};
   Clock::time_point next_look_{}, next_look_at_histories_{Clock::time_point::max()};
   Clock::time_point last_begun_{};

@@ -80,6 +80,7 @@ class RunJob::Impl {
   [[nodiscard]] std::string history_directory() const;
   [[nodiscard]] std::optional<ErrorTail> error_tail_of(const Tracked& process) const;
   void tell_last_words(Tracked& process);
+  void settle();
 
   template <class E>
   void record(const E& event) {
@@ -305,6 +306,20 @@ void RunJob::Impl::tell_last_words(Tracked& process) {
   record(raised);
 }
 
+void RunJob::Impl::settle() {
+  for (const Gone& gone : search_.settle()) {
+    const std::optional<ErrorTail> said = kept_error_tail(history_directory(), gone.pid);
+    std::optional<LastWords> words = said ? last_words(said->text) : std::nullopt;
+    if (words)
+      record(Raised{.at_ns = said->at_ns,
+                    .rank = gone.rank,
+                    .pid = gone.pid,
+                    .text = words->text,
+                    .found_out = "",
+                    .raised_at = std::move(words->raised_at)});
+  }
+}
+
 std::vector<const JobProcess*> RunJob::Impl::processes() const {
   std::vector<const JobProcess*> pointers;
   for (const Tracked& process : processes_.each())
@@ -314,7 +329,7 @@ std::vector<const JobProcess*> RunJob::Impl::processes() const {
 
 EndReport RunJob::Impl::end(const std::string& reason) {
   ended_ = true;
-  search_.settle();
+  settle();
   family_.finish();
   JobEnding ending(supervisor_, options_.journal, processes_.all(), family_.lineage());
   ending.ask(reason, options_.grace, [this] { output_.pump(); });
@@ -346,7 +361,7 @@ EndReport RunJob::Impl::clear() {
   std::vector<os::ProcessStat> spared;
   const Clock::time_point deadline = Clock::now() + kLeftoversMayTake;
   Starvation starvation;
-  search_.settle();
+  settle();
   take_ends();
   while (supervisor_.interrupted().empty()) {
     spare(spared);  // Its name may only be there after its exec.

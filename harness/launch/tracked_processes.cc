@@ -142,6 +142,17 @@ void TrackedProcesses::believe_the_rest(const std::set<std::int32_t>& in_group) 
   }
 }
 
+void TrackedProcesses::was_there(const Gone& gone) {
+  if (journal_ == nullptr)
+    return;
+  const std::uint64_t at_ns = now_ns();
+  ProcessStart start{.at_ns = at_ns, .role = Role::kRank, .rank = gone.rank, .pid = gone.pid};
+  ProcessEnd end{.at_ns = at_ns, .role = Role::kRank, .rank = gone.rank, .pid = gone.pid};
+  end.exit_status = gone.exit_status;
+  (void)journal_->append(start);
+  (void)journal_->append(end);
+}
+
 void TrackedProcesses::take_end(Tracked& process) {
   launch::take_end(process, process.only_told ? nullptr : journal_);
 }

@@ -26,6 +26,13 @@ struct Tracked : JobProcess {
   Told told{};
 };
 
+/// A process that was gone before anybody looked: what its shim told.
+struct Gone {
+  std::int32_t pid{};
+  Rank rank{};
+  std::int32_t exit_status{};
+};
+
 class TrackedProcesses {
  public:
   /// `journal` may be null.
@@ -44,6 +51,8 @@ class TrackedProcesses {
   /// The job is over: of the others that were only told, the oldest ones are ranks that never came
   /// so far, those that one process told alike are, and those that came into a group.
   void believe_the_rest(const std::set<std::int32_t>& in_group = {});
+  /// Writes down that it was there, and how it ended.
+  void was_there(const Gone& gone);
   /// Takes the end of one that has ended.
   void take_end(Tracked& process);
 

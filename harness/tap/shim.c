@@ -171,7 +171,9 @@ EXPORTED pid_t getppid(void) {
 
 static int main_of_program(int argc, char** argv, char** environment) {
   enter_if_torch_is_there();
-  return real_main(argc, argv, environment);
+  const int status = real_main(argc, argv, environment);
+  tell_status_of_rank(status);
+  return status;
 }
 
 /* A program that is linked to LibTorch has it, with all constructors run, when main begins. */

@@ -22,5 +22,8 @@ extern int keeps_words;                  /* Of stderr. */
 typedef int (*Main)(int, char**, char**);
 extern Main real_main;
 
+/* Of a process that was told to be a rank: shim_rank.c. */
+void tell_status_of_rank(int status);
+
 /* <directory>/<pid>.<what>, which the report shows; removed if there is no text. */
 void tell(const char* directory, const char* what, const char* text);

@@ -135,6 +135,7 @@ static void tell_if_a_library_ends_it(int status, void* caller) {
 }
 
 EXPORTED void exit(int status) {
+  tell_status_of_rank(status);
   tell_if_a_library_ends_it(status, __builtin_return_address(0));
   if (real_exit == NULL)
     find_real_functions();
@@ -143,6 +144,7 @@ EXPORTED void exit(int status) {
 
 /* Forked children of multiprocessing end so: no destructor runs, the tap's neither. */
 __attribute__((noreturn)) static void leave_at_once(int status, void* caller) {
+  tell_status_of_rank(status);
   tell_if_a_library_ends_it(status, caller);
   if (tap_calls.leave != NULL)
     tap_calls.leave();

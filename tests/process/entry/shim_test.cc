@@ -29,7 +29,7 @@ class Shim : public testing::Test {
     const std::string sources = LOCKSTEP_SOURCES;
     std::vector<std::string> options{"-O2",           "-shared",     "-fPIC", "-fvisibility=hidden",
                                      "-D_GNU_SOURCE", "-I" + sources};
-    for (const char* const part : {"shim.c", "shim_end.c", "shim_devices.c"})
+    for (const char* const part : {"shim.c", "shim_end.c", "shim_devices.c", "shim_rank.c"})
       options.insert(options.end(), {"-x", "c", sources + "/harness/tap/" + part});
     build("shim.so", options);
   }
