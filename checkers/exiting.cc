@@ -18,6 +18,7 @@ namespace {
 // Two looks at least this far apart found it on its way out.
 constexpr std::uint64_t kStaysNs = 4'000'000'000;
 constexpr std::uint64_t kOneLookNs = 3'000'000'000;
+constexpr std::string_view kPoolOfThreads = "/concurrent/futures/thread.py";
 
 bool ends_with(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
@@ -26,6 +27,7 @@ bool ends_with(std::string_view text, std::string_view end) {
 /// What keeps a process: in words, where, and whose evidence that is.
 struct Keeper {
   std::string what{};
+  std::string over{"its program"};  ///< What of it has come to its end.
   std::string help{};
   const StackSample* stack{};  ///< Of the thread that shows the line; null where there is none.
   std::vector<std::string> evidence{};
@@ -96,21 +98,62 @@ std::vector<const StackSample*> other_threads(const Run& run, const StackSample&
   return threads;
 }
 
-Keeper kept_by_a_thread(const Run& run, const StackSample& main) {
+/// In a task that a pool of concurrent.futures was given. (One that has none stands in _worker, and
+/// is told to end.)
+bool runs_a_task(const StackSample& stack) {
+  const auto innermost = std::find_if(stack.frames.begin(), stack.frames.end(),
+                                      [](const Frame& frame) { return frame.is_python(); });
+  return is_in(stack, "_worker", kPoolOfThreads) && innermost->function != "_worker";
+}
+
+/// asyncio has a thread that waits for its default executor, when the loop has nothing else to do.
+bool closes_its_executor(const Run& run, const StackSample& main) {
   const std::vector<const StackSample*> threads = other_threads(run, main);
-  Keeper keeper{.what = "waits for a thread that is not a daemon",
-                .help =
-                    "tell the thread to stop and join it, or make it a daemon; "
-                    "destroy_process_group() changes nothing here"};
+  return is_in(main, "BaseEventLoop.run_forever", "/asyncio/base_events.py") &&
+         std::any_of(threads.begin(), threads.end(), [](const StackSample* thread) {
+           return is_in(*thread, "BaseEventLoop._do_shutdown", "/asyncio/base_events.py");
+         });
+}
+
+/// `keeper` speaks of one thread; `only`: which ones come into question.
+Keeper kept_by_a_thread(const Run& run, const StackSample& main, Keeper keeper,
+                        bool (*only)(const StackSample&)) {
+  std::vector<const StackSample*> threads = other_threads(run, main);
+  std::erase_if(threads, [&](const StackSample* thread) { return !only(*thread); });
   if (threads.size() == 1)
     keeper.stack = threads.front();
   else if (threads.size() > 1)
-    keeper.what = fmt::format("waits for one of {} threads that is not a daemon", threads.size());
+    keeper.what += fmt::format(" (one of {})", threads.size());
   for (const StackSample* thread : threads)
     keeper.evidence.push_back(
         fmt::format("thread {} is{}", thread->tid,
                     at_line(*thread).empty() ? " in no line of the program's" : at_line(*thread)));
   return keeper;
+}
+
+Keeper kept_by_a_task(const Run& run, const StackSample& main, std::string over,
+                      std::string_view pool) {
+  return kept_by_a_thread(
+      run, main,
+      {.what = fmt::format("waits for a task of {}", pool),
+       .over = std::move(over),
+       .help = "tell the task to end before that, or give what it waits for a limit: a pool waits "
+               "for what its threads are doing; destroy_process_group() changes nothing here"},
+      runs_a_task);
+}
+
+/// At the end of the interpreter, which waits for pools first.
+Keeper kept_by_threads(const Run& run, const StackSample& main) {
+  if (is_in(main, "_python_exit", kPoolOfThreads))
+    return kept_by_a_task(run, main, "its program", "concurrent.futures");
+  if (is_in(main, "_python_exit", "/concurrent/futures/process.py"))
+    return {.what = "waits for a task that a process of concurrent.futures runs",
+            .help = "give the task a limit, or end the processes of the pool"};
+  return kept_by_a_thread(run, main,
+                          {.what = "waits for a thread that is not a daemon",
+                           .help = "tell the thread to stop and join it, or make it a daemon; "
+                                   "destroy_process_group() changes nothing here"},
+                          [](const StackSample&) { return true; });
 }
 
 /// The children of the process, if it waits for one.
@@ -129,7 +172,9 @@ void add_children(Keeper& keeper, const StateSample* state) {
 std::optional<Keeper> keeper_of(const Run& run, const StackSample& main) {
   Keeper keeper;
   if (is_in(main, "_shutdown", "/threading.py"))
-    return kept_by_a_thread(run, main);
+    return kept_by_threads(run, main);
+  if (closes_its_executor(run, main))
+    return kept_by_a_task(run, main, "its event loop", "asyncio's default executor");
   if (is_in(main, "_finalize_join", "/multiprocessing/queues.py"))
     keeper = {.what = "waits until somebody takes what it has put into a multiprocessing.Queue",
               .help = "take everything out of the queue, or cancel_join_thread()"};
@@ -208,8 +253,9 @@ Finding will_not_exit(const Run& run, const Leaving& one) {
     finding.culprits = {*one.rank};
   finding.affected = ranks_of(run).minus(finding.culprits);
   const StackSample* shown = one.keeper.stack;
-  finding.headline = fmt::format("{} will not exit: its program is over, and it {}{}", one.who(),
-                                 one.keeper.what, shown == nullptr ? "" : at_line(*shown));
+  finding.headline =
+      fmt::format("{} will not exit: {} is over, and it {}{}", one.who(), one.keeper.over,
+                  one.keeper.what, shown == nullptr ? "" : at_line(*shown));
   if (shown != nullptr) {
     if (auto site = site_of(one.rank.value_or(Rank{}), shown->frames, "culprit"))
       finding.sites.push_back(*site);

@@ -19,19 +19,22 @@ bool ended_in_gloo_teardown(const Run& run, const ProcessEnd& end) {
   for (const Raised& raised : run.raised) {
     if (raised.pid != end.pid)
       continue;
-    if (raised.text != kTerminated)
+    if (raised.text != kTerminated && raised.text != kJoinedItself)
       return false;
     terminated = true;
   }
   if (end.signal != SIGABRT || end.our_signal)
     return false;
-  const std::vector<Frame> frames = abort_of(run, end.pid).frames;
-  if (!frames.empty())
-    return passed(frames, "pthread_exit") && passed(frames, "c10d::ProcessGroupGloo::runLoop");
   const auto process = std::find_if(run.processes.begin(), run.processes.end(),
                                     [&](const Process& p) { return p.pid == end.pid; });
-  return terminated && process != run.processes.end() && !process->collectives.empty() &&
-         std::all_of(process->collectives.begin(), process->collectives.end(), is_complete);
+  const bool was_done =
+      process != run.processes.end() && !process->collectives.empty() &&
+      std::all_of(process->collectives.begin(), process->collectives.end(), is_complete);
+  const std::vector<Frame> frames = abort_of(run, end.pid).frames;
+  if (frames.empty())
+    return terminated && was_done;
+  return passed(frames, "c10d::ProcessGroupGloo::runLoop") &&
+         (passed(frames, "pthread_exit") || (was_done && passed(frames, "std::thread::join")));
 }
 
 bool ended_as_asked(const Run& run, const ProcessEnd& end) {

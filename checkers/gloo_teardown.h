@@ -13,6 +13,9 @@ namespace lockstep::checkers {
 /// What std::terminate prints where no exception is under way.
 inline constexpr std::string_view kTerminated = "terminate called without an active exception";
 
+/// What it prints where a thread waits for its own end: the last to let go of the group was Gloo's.
+inline constexpr std::string_view kJoinedItself = "Resource deadlock avoided";
+
 inline constexpr std::string_view kEndedInTeardown =
     "was ended by SIGABRT in Gloo's teardown: its process group outlived Python";
 inline constexpr std::string_view kHelpWithTeardown =
@@ -22,9 +25,9 @@ inline constexpr std::string_view kHelpWithTeardown =
     "PyTorch, which most runs win)";
 
 /// A thread of Gloo asked for Python, which ends whatever thread asks once it is finalized, and
-/// that passed through a destructor. Where that stack was not seen: std::terminate without an
-/// exception, after everything that the process ever issued was complete. It had raised nothing
-/// before.
+/// that passed through a destructor; or it destroyed the group, which waits for its threads. Where
+/// that stack was not seen: std::terminate said the one or the other, after everything that the
+/// process ever issued was complete. It had raised nothing before.
 bool ended_in_gloo_teardown(const Run& run, const ProcessEnd& end);
 
 /// Somebody of the job asked it to end, and it did: by that signal, or by itself a while later, be

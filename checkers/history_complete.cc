@@ -9,6 +9,15 @@
 namespace lockstep::checkers {
 namespace {
 
+/// By a signal that lockstep sent it, or somebody of the job (launchers do): it had no time to
+/// write that it ends, and nothing else is missing for that.
+bool was_ended(const Run& run, const Process& process) {
+  return std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
+    return end.pid == process.pid && end.at_ns >= process.opened_ns && end.signal &&
+           (end.our_signal || !end.sender.empty());
+  });
+}
+
 std::vector<std::string> what_is_missing(const Run& run) {
   std::vector<std::string> missing;
   for (const std::string& sentence : run.missing)
@@ -32,7 +41,7 @@ std::vector<std::string> what_is_missing(const Run& run) {
     if (process.damaged)
       missing.push_back(
           fmt::format("LS901: part of the history of {} makes no sense and was left out", whose));
-    else if (!process.closed)
+    else if (!process.closed && !was_ended(run, process))
       missing.push_back(fmt::format("LS901: the history of {} has no closing record", whose));
     if (process.dropped > 0)
       missing.push_back(

@@ -58,6 +58,11 @@ bool is_library_function(std::string_view function) {
   return function == "_start";
 }
 
+/// `python -c`, or what a library has made up: "<string>:1", which is the whole program.
+bool is_one_line_of_text(const Frame& frame) {
+  return frame.line == 1 && frame.is_python() && frame.module.front() == '<';
+}
+
 std::uint64_t hash(std::uint64_t h, std::string_view text) {
   for (const char c : text)
     h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
@@ -100,16 +105,18 @@ bool is_user_frame(const Frame& frame) {
 }
 
 const Frame* user_frame(const std::vector<Frame>& frames) {
-  const Frame* of_package = nullptr;
+  const Frame *of_package = nullptr, *of_command_line = nullptr;
   for (const Frame& frame : frames) {
     if (frame.line <= 0 || !is_user_frame(frame))
       continue;
-    if (!is_installed_package(frame.module) && !is_installed_package(frame.file))
+    const bool installed = is_installed_package(frame.module) || is_installed_package(frame.file);
+    if (!installed && !is_one_line_of_text(frame))
       return &frame;
-    if (of_package == nullptr)
-      of_package = &frame;
+    const Frame*& first = installed ? of_package : of_command_line;
+    if (first == nullptr)
+      first = &frame;
   }
-  return of_package;
+  return of_package != nullptr ? of_package : of_command_line;
 }
 
 std::optional<SiteRef> site_of(Rank rank, const std::vector<Frame>& frames,

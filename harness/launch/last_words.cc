@@ -152,6 +152,19 @@ std::string place_of(const LastWords& words) {
              : fmt::format(", {}:{}", own->file.substr(own->file.rfind('/') + 1), own->line);
 }
 
+/// What was caught has frames only up to the function that caught it: who called that stands in the
+/// traceback of what was raised from it there. Nothing is known if it was raised elsewhere.
+void add_callers(std::vector<Frame>& frames, const std::vector<Frame>& later) {
+  if (frames.empty())
+    return;
+  const auto catches = std::find_if(later.begin(), later.end(), [&](const Frame& frame) {
+    return frame.file == frames.back().file && frame.function == frames.back().function;
+  });
+  if (catches != later.end())
+    frames.insert(frames.end(), std::next(catches), later.end());
+  frames.resize(std::min(frames.size(), kFramesMax));
+}
+
 /// Of exceptions that were raised from one another the first; what was being handled then is named.
 WordsAt chained_words(const std::vector<std::string_view>& lines, std::size_t traceback) {
   WordsAt last = python_words(lines, traceback);
@@ -168,10 +181,12 @@ WordsAt chained_words(const std::vector<std::string_view>& lines, std::size_t tr
       break;
     traceback = static_cast<std::size_t>(end - before) - 1;
     LastWords earlier = python_words(lines, traceback).first;
-    if (lines[link] == kCause && handled.empty())
+    if (lines[link] == kCause && handled.empty()) {
+      add_callers(earlier.raised_at.frames, words.raised_at.frames);
       words = std::move(earlier);
-    else
+    } else {
       handled = earlier.text + place_of(earlier) + (handled.empty() ? "" : "; then ") + handled;
+    }
   }
   if (words.text != last.first.text)
     words.text += fmt::format(" (then {})", last.first.text);

@@ -2,9 +2,11 @@
 """PyTorch's own exit race with and without lockstep: it must be no more frequent with it.
 
 A program that leaves without destroy_process_group right after Gloo work aborts in some runs, without us: a worker
-thread of Gloo drops a tensor when Python is gone. 100 runs under lockstep and 100 by hand, one after the other in
-turns; Fisher's exact test must not tell them apart (p > 0.01), and each abort under lockstep must be named as what it
-is. Resumable: what is done is kept in a file, and a call goes on where the last one stopped. Prints `N of M done`.
+thread of Gloo drops a tensor when Python is gone. With --kept the program is one that does call it, under torchrun, and
+whose group a module keeps that was imported after it was made. 100 runs under lockstep and 100 by hand, one after the
+other in turns; Fisher's exact test must not tell them apart (p > 0.01), and each abort under lockstep must be named as
+what it is. Resumable: what is done is kept in a file, and a call goes on where the last one stopped. Prints `N of M
+done`.
 """
 
 import argparse
@@ -19,7 +21,7 @@ import sys
 import tempfile
 import time
 
-RUNS, P_MIN, RANKS = 100, 0.01, 2
+RUNS, P_MIN, RANKS, RANKS_KEPT = 100, 0.01, 2, 3
 
 PROGRAM = """
 import torch
@@ -35,6 +37,19 @@ for work in [dist.all_reduce(total, async_op=True) for _ in range(10)]:
 dist.all_gather([torch.zeros(4) for _ in range(dist.get_world_size())], total)
 dist.all_reduce(torch.ones(4))
 """
+KEPT = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+import torch.distributed.nn
+total = torch.ones(4)
+for work in [dist.all_reduce(total, async_op=True) for _ in range(10)]:
+    work.wait()
+dist.all_gather([torch.zeros(4) for _ in range(dist.get_world_size())], total)
+dist.all_reduce(torch.ones(4))
+dist.destroy_process_group()
+"""
 NAMED = "ended by SIGABRT in Gloo's teardown: its process group outlived Python"
 
 
@@ -48,10 +63,14 @@ def by_hand(program: list) -> dict:
     return {"ends": [rank.wait() for rank in ranks]}
 
 
-def under_lockstep(lockstep: str, program: list, folder: pathlib.Path) -> dict:
-    run = folder / "run"
-    subprocess.run([lockstep, "run", "-n", str(RANKS), "--run-dir", str(run), "--", *program], stdin=subprocess.DEVNULL,
-                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def by_torchrun(command: list) -> dict:
+    """It ends the other ranks because of the first that aborts, and tells that one's signal."""
+    said = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    return {"ends": [-signal.SIGABRT if b"(SIGABRT)" in said.stderr else said.returncode]}
+
+
+def under_lockstep(command: list, run: pathlib.Path) -> dict:
+    subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     report = json.loads((run / "report.json").read_text())
     statuses = [rank["status"] for rank in report["ranks"]]
     return {"ends": [status["exited"] if "exited" in status else -status["signaled"] for status in statuses],
@@ -70,6 +89,18 @@ def is_explained(run: dict) -> bool:
     return run["said"] == ([f"{who} {NAMED}"] if ranks else [])
 
 
+def one_run(lockstep: list, kept: bool, python: str, folder: pathlib.Path) -> dict:
+    """`lockstep`: the start of its command line; empty to run by hand."""
+    program, run = folder / "leaves.py", folder / "run"
+    program.write_text(KEPT if kept else PROGRAM)
+    command = [python, "-B", str(program)]
+    torchrun = [python, "-m", "torch.distributed.run", f"--nproc-per-node={RANKS_KEPT}", str(program)]
+    if not lockstep:
+        return by_torchrun(torchrun) if kept else by_hand(command)
+    command = torchrun if kept else ["-n", str(RANKS), "--", *command]
+    return under_lockstep([*lockstep, "--run-dir", str(run), *(["--"] if kept else []), *command], run)
+
+
 def fisher(a: int, of_a: int, b: int, of_b: int) -> float:
     """Two-sided: the probability of a table that is no more likely than this one, all margins given."""
     def likelihood(x: int) -> float:
@@ -83,22 +114,19 @@ def fisher(a: int, of_a: int, b: int, of_b: int) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60, help="stop after the run in which this is reached")
+    parser.add_argument("--kept", action="store_true", help="the program whose group a module keeps")
     parser.add_argument("--again", action="store_true", help="forget what is done")
     options = parser.parse_args()
     build = pathlib.Path(os.environ.get("LOCKSTEP_BUILD_DIR", "build")).resolve()
     python = os.environ.get("LOCKSTEP_PYTHON", str(pathlib.Path(__file__).resolve().parents[2] / ".venv/bin/python"))
-    state = build / "soak-exit-race.json"
+    lockstep = [str(build / "bin" / "lockstep"), "run"]
+    state = build / f"soak-exit-race{'-kept' if options.kept else ''}.json"
     done = {"with": [], "without": []} if options.again or not state.exists() else json.loads(state.read_text())
     begun = time.monotonic()
     while min(map(len, done.values())) < RUNS and time.monotonic() - begun < options.minutes * 60:
         with tempfile.TemporaryDirectory(prefix="lockstep-soak-") as scratch:
-            program = pathlib.Path(scratch) / "leaves.py"
-            program.write_text(PROGRAM)
-            command = [python, "-B", str(program)]
-            if len(done["with"]) <= len(done["without"]):
-                done["with"].append(under_lockstep(str(build / "bin" / "lockstep"), command, pathlib.Path(scratch)))
-            else:
-                done["without"].append(by_hand(command))
+            which = "with" if len(done["with"]) <= len(done["without"]) else "without"
+            done[which].append(one_run(lockstep if which == "with" else [], options.kept, python, pathlib.Path(scratch)))
         state.write_text(json.dumps(done))
         print(f"{sum(map(len, done.values()))} of {2 * RUNS} done", flush=True)
     counts = {key: sum(map(bool, map(aborted, runs))) for key, runs in done.items()}

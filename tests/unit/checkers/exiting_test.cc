@@ -67,6 +67,51 @@ TEST(Exiting, AThreadThatIsNotADaemonIsNamedWithItsLine) {
   EXPECT_EQ(finding.sites[0].line, 12);
 }
 
+std::vector<Frame> in_pool(std::vector<Frame> task) {
+  task.push_back(python("/usr/lib/python3.11/concurrent/futures/thread.py", 83, "_worker"));
+  task.push_back(python(kThreading, 1002, "Thread._bootstrap"));
+  return task;
+}
+
+TEST(Exiting, TheTaskOfAPoolThatTheInterpreterWaitsForIsNamed) {
+  lockstep::Run run = rank_1_stays();
+  for (const std::uint64_t at : {10U, 20U}) {
+    std::vector<Frame> main = in_shutdown();
+    main.insert(main.begin(),
+                python("/usr/lib/python3.11/concurrent/futures/thread.py", 31, "_python_exit"));
+    see(run, at, 1001, main);
+    see(run, at, 1050, in_pool({python("t.py", 12, "write_lines")}));
+    see(run, at, 1051, in_pool({}));
+    see(run, at, 1052, in_thread());  // A daemon: the pool comes first.
+  }
+  const Verdict verdict = checked(run);
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].headline,
+            "rank 1 will not exit: its program is over, and it waits for a task of "
+            "concurrent.futures at t.py:12");
+}
+
+TEST(Exiting, TheTaskThatAsyncioWaitsForWhenItsLoopIsOverIsNamed) {
+  const std::string base = "/usr/lib/python3.11/asyncio/base_events.py";
+  for (const bool closes : {true, false}) {
+    lockstep::Run run = rank_1_stays();
+    for (const std::uint64_t at : {10U, 20U}) {
+      see(run, at, 1001,
+          {python(base, 607, "BaseEventLoop.run_forever"), python("t.py", 30, "<module>")});
+      see(run, at, 1050, in_pool({python("t.py", 12, "write_lines")}));
+      if (closes)
+        see(run, at, 1051, {python(base, 575, "BaseEventLoop._do_shutdown")});
+    }
+    const Verdict verdict = checked(run);
+    ASSERT_EQ(verdict.findings.size(), closes ? 1U : 0U);
+    if (closes) {
+      EXPECT_EQ(verdict.findings[0].headline,
+                "rank 1 will not exit: its event loop is over, and it waits for a task of "
+                "asyncio's default executor at t.py:12");
+    }
+  }
+}
+
 TEST(Exiting, ACommandThatIsARankItselfIsNamedAsThat) {
   lockstep::Run run = rank_1_stays();
   run.starts.insert(run.starts.begin(), {0, kStart / 8, Role::kOther, std::nullopt, 1001});
@@ -90,7 +135,7 @@ TEST(Exiting, OfSeveralThreadsNoneIsPicked) {
   }
   const Verdict verdict = checked(run);
   ASSERT_EQ(verdict.findings.size(), 1U);
-  EXPECT_NE(verdict.findings[0].headline.find("one of 2 threads"), std::string::npos);
+  EXPECT_NE(verdict.findings[0].headline.find("a daemon (one of 2)"), std::string::npos);
   EXPECT_TRUE(verdict.findings[0].sites.empty());
 }
 

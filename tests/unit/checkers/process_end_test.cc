@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "checkers/history_complete.h"
 #include "checkers/marks.h"
 #include "tests/support/typed_run.h"
@@ -203,6 +205,22 @@ TEST(HistoryComplete, StatesWhatIsMissing) {
   EXPECT_EQ(reason([](lockstep::Run& run) { run.processes[1].damaged = true; }), "LS901");
   EXPECT_EQ(reason([](lockstep::Run& run) { run.processes[1].closed = false; }), "LS901");
   EXPECT_EQ(reason([](lockstep::Run& run) { run.processes[1].dropped = 5; }), "LS902");
+}
+
+TEST(HistoryComplete, WhoWasEndedByUsOrItsLauncherHasNoClosingRecord) {
+  lockstep::Run run = healthy();
+  run.processes[1].closed = false;
+  ends_with_signal(run, Rank{1}, 15, kStart + 30 * kMs);
+  EXPECT_EQ(checkers::HistoryComplete().check(run).outcome, Outcome::kUndecided) << "by whom?";
+  ProcessEnd& end = *std::find_if(run.ends.begin(), run.ends.end(),
+                                  [](const ProcessEnd& e) { return e.rank == Rank{1}; });
+  end.sender = "pid 900 (torchrun)";
+  EXPECT_EQ(checkers::HistoryComplete().check(run).outcome, Outcome::kPass);
+  end.sender.clear();
+  end.our_signal = 15;
+  EXPECT_EQ(checkers::HistoryComplete().check(run).outcome, Outcome::kPass);
+  run.processes[1].damaged = true;
+  EXPECT_EQ(checkers::HistoryComplete().check(run).outcome, Outcome::kUndecided);
 }
 
 // ---- Programs of the user's own launcher.

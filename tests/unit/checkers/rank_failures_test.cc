@@ -5,6 +5,7 @@
 
 #include <array>
 
+#include "checkers/gloo_teardown.h"
 #include "checkers/process_end.h"
 #include "tests/support/typed_run.h"
 
@@ -343,6 +344,27 @@ TEST(RankFailures, AbortInGloosTeardownIsNamed) {
               "rank 1 was ended by SIGABRT in Gloo's teardown: its process group outlived Python");
     EXPECT_NE(finding.help.find("destroy_process_group"), std::string::npos);
   }
+}
+
+TEST(RankFailures, GloosThreadThatWaitsForItselfIsTheSameTeardown) {
+  const std::string said(checkers::kJoinedItself);
+  const std::vector<std::string> stack{
+      "std::terminate()", "std::__throw_system_error(int)", "std::thread::join()",
+      "c10d::ProcessGroupGloo::~ProcessGroupGloo()", "c10d::ProcessGroupGloo::runLoop(int)"};
+  const Row whole = times(3, {all_reduce("dp", 8)});
+  lockstep::Run of_another_launcher = aborted(stack, said);  // Its output is not ours.
+  of_another_launcher.raised.clear();
+  for (const lockstep::Run& run : {aborted(stack, said), terminated(whole, said)}) {
+    const Finding finding = check(run).findings.at(0);
+    EXPECT_EQ(finding.headline,
+              "rank 1 was ended by SIGABRT in Gloo's teardown: its process group outlived Python");
+    EXPECT_NE(finding.help.find("destroy_process_group"), std::string::npos);
+  }
+  const Row open = whole + Row{all_reduce("dp", 8).async().pending()};
+  for (const lockstep::Run& run :
+       {aborted({"std::terminate()", "std::thread::join()", "writer_main"}, said),
+        terminated(open, said), terminated({}, said)})
+    EXPECT_EQ(check(run).findings.at(0).headline.find("teardown"), std::string::npos);
 }
 
 TEST(RankFailures, WhoLeftTooEarlyDidSoBeforeItsTeardown) {

@@ -32,6 +32,14 @@ TEST(Sites, TheUsersFrameIsShownAndNotThatOfALibrary) {
   EXPECT_EQ(shown({}), "none");
 }
 
+TEST(Sites, OneLineOfTextStandsBackForThePackageThatItCalls) {
+  const Frame command = python("<string>", 1, "<module>");
+  EXPECT_EQ(shown({kTorch, kTrainer, command}), "Loop.advance");
+  EXPECT_EQ(shown({kTorch, command}), "<module>");
+  EXPECT_EQ(shown({kTorch, kTrainer, python("<stdin>", 7, "<module>")}), "<module>");
+  EXPECT_EQ(shown({kTorch, python("<string>", 1, "__init__"), kUser}), "train_step");
+}
+
 TEST(Sites, NamesLikeALibrarysAreTheUsersAllTheSame) {
   EXPECT_EQ(shown({kTorch, python("/srv/project/libtorch_benchmark.py", 3, "main")}), "main");
   EXPECT_EQ(shown({kTorch, python("/srv/project/train.py", 3, "_start_epoch")}), "_start_epoch");

@@ -94,6 +94,40 @@ TEST(LastWords, OfOneThatWasRaisedFromAnotherTheFirst) {
             "RuntimeError: c");
 }
 
+TEST(LastWords, WhatWasCaughtHasItsCallersFromTheTracebackThatFollowed) {
+  const std::string link = "\n\n" + kFrom + "\n\n";
+  const std::string first =
+      "Traceback (most recent call last):\n"
+      "  File \"/py/loader.py\", line 12, in fetch\n"
+      "  File \"/py/queues.py\", line 3, in get\n"
+      "RuntimeError: worker 7 is killed";
+  const auto then = [](const std::string& function, const std::string& caller) {
+    return "Traceback (most recent call last):\n"
+           "  File \"/data/" +
+           caller +
+           "\", line 40, in epoch\n"
+           "  File \"/py/loader.py\", line 15, in " +
+           function + "\nRuntimeError: gone";
+  };
+  const auto words = last_words(first + link + then("fetch", "train.py") + "\n");
+  ASSERT_TRUE(words);
+  EXPECT_EQ(words->text, "RuntimeError: worker 7 is killed (then RuntimeError: gone)");
+  ASSERT_EQ(words->raised_at.frames.size(), 3U);
+  EXPECT_EQ(words->raised_at.frames[0].line, 3);
+  EXPECT_EQ(words->raised_at.frames[1].line, 12) << "where it was called, not where it was caught";
+  EXPECT_EQ(words->raised_at.frames[2].file, "/data/train.py");
+  // Twice, and raised by another function than the one that caught it.
+  const auto chain = last_words(first + link + then("fetch", "train.py") + link +
+                                "Traceback (most recent call last):\n"
+                                "  File \"/data/main.py\", line 9, in <module>\n"
+                                "  File \"/data/train.py\", line 44, in epoch\n"
+                                "ValueError: no batch\n");
+  ASSERT_EQ(chain->raised_at.frames.size(), 4U);
+  EXPECT_EQ(chain->raised_at.frames[3].file, "/data/main.py");
+  EXPECT_EQ(last_words(first + link + then("later", "train.py") + "\n")->raised_at.frames.size(),
+            2U);
+}
+
 TEST(LastWords, OfWhatALoadersWorkerRaisedItsOwn) {
   const std::string passed_on =
       "Traceback (most recent call last):\n"
