@@ -5,9 +5,11 @@
 #include <algorithm>
 
 #include "checkers/agreement.h"
+#include "checkers/creations.h"
 #include "checkers/divergence.h"
 #include "checkers/groups.h"
 #include "checkers/point_to_point.h"
+#include "checkers/set_aside.h"
 #include "checkers/sites.h"
 #include "harness/history/format.h"
 
@@ -214,6 +216,10 @@ Verdict CollectiveOrder::check(const Run& run) const {
     if (!result.undecided.empty() && verdict.reason.empty())
       verdict.reason = result.undecided;
   }
+  for (Finding& finding : creations_that_differ(run))
+    verdict.findings.push_back(std::move(finding));
+  for (Finding& finding : calls_set_aside(run))
+    verdict.findings.push_back(std::move(finding));
   verdict.examined["collectives"] = collectives;
   verdict.examined["groups"] = groups.size();
   std::stable_sort(verdict.findings.begin(), verdict.findings.end(),

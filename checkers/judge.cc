@@ -34,10 +34,11 @@ namespace {
 
 constexpr std::size_t kEvidenceMax = 24;
 
-/// The most specific proven explanation of one divergence comes first.
+/// The most specific proven explanation of one divergence comes first. Whoever is in another group
+/// than its peers may do anything after.
 std::int32_t place_of(const std::string& code) {
   static const std::map<std::string, std::int32_t> kPlaces{
-      {"LS101", 10}, {"LS107", 10}, {"LS305", 20}, {"LS306", 20}, {"LS102", 21},
+      {"LS101", 10}, {"LS107", 10}, {"LS209", 15}, {"LS305", 20}, {"LS306", 20}, {"LS102", 21},
       {"LS103", 22}, {"LS302", 40}, {"LS303", 50}, {"LS301", 60}, {"LS307", 70}};
   const auto place = kPlaces.find(code);
   if (place != kPlaces.end())
@@ -63,6 +64,8 @@ bool is_an_end(const Finding& finding) {
   return finding.code == "LS101" || finding.code == "LS102" || finding.code == "LS103";
 }
 
+bool is_a_mismatch(const Finding& finding) { return finding.code.rfind("LS2", 0) == 0; }
+
 bool is_left_behind(const Finding& finding) {
   return finding.code == "LS104" || finding.code == "LS106";
 }
@@ -85,7 +88,7 @@ bool entered(const Finding& end, const Finding& parting) {
 void absorb(Finding& first, Finding& later) {
   // A wait further on in the same group is where the mismatch has led.
   const bool mismatch_led_there =
-      place_of(first.code) == 30 && later.code.rfind("LS3", 0) == 0 && later.seq >= first.seq;
+      is_a_mismatch(first) && later.code.rfind("LS3", 0) == 0 && later.seq >= first.seq;
   const bool same_call = !first.group.empty() && first.group == later.group &&
                          (first.seq == later.seq || mismatch_led_there);
   const bool explains_wait =
@@ -138,7 +141,7 @@ std::vector<Finding> one_per_divergence(std::vector<Finding> findings, bool from
     return findings;
   std::size_t first = 0;
   for (std::size_t i = 0; is_an_end(findings.front()) && i < findings.size(); ++i) {
-    const bool parted = place_of(findings[i].code) == 30 || is_a_loop_exit(findings[i]);
+    const bool parted = is_a_mismatch(findings[i]) || is_a_loop_exit(findings[i]);
     if (parted && entered(findings.front(), findings[i])) {
       first = i;
       break;

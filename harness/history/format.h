@@ -86,7 +86,13 @@ static_assert(std::is_trivially_copyable_v<FileHeader>);
 // --- Definitions: append-only; each begins with its commit word, written last
 // ------------------------------
 
-enum class DefinitionKind : std::uint16_t { kString = 1, kSite = 2, kGroupRanks = 3 };
+enum class DefinitionKind : std::uint16_t {
+  kString = 1,
+  kSite = 2,
+  kGroupRanks = 3,
+  kCreation = 4,
+  kSetAside = 5
+};
 constexpr std::uint64_t kDefinitionMagic = 0x4c44;  // in the commit word's top 16 bits
 
 struct DefinitionHead {
@@ -111,6 +117,27 @@ struct FrameRecord {
   std::uint32_t reserved;
 };
 static_assert(sizeof(FrameRecord) == 24);
+
+/// A group that is about to be created: its members have not met yet, and may never. The first
+/// group of a process, with which the file begins, has none. Counted from 0 by the head's id;
+/// behind it lie the global ranks of its members, as many as the head counts (none: not told).
+struct CreationRecord {
+  std::uint64_t at_ns;
+  std::uint64_t store;  ///< Equal where members of one name can meet; 0 = not known.
+  std::uint32_t name;   ///< String id.
+  std::uint32_t site;
+  std::int32_t size;
+  std::int32_t my_rank;
+};
+static_assert(sizeof(CreationRecord) == 32);
+/// Calls that PyTorch had set aside to make together, and had not made when the world was left.
+struct SetAsideRecord {
+  std::uint64_t at_ns;
+  std::uint32_t op;  ///< String id.
+  std::uint32_t calls;
+};
+static_assert(sizeof(SetAsideRecord) == 16);
+constexpr std::uint32_t kCreationRanksMax = 1024;  ///< Of more members none is told.
 
 // --- Group table: never overwritten
 // ------------------------------------------------------------------------

@@ -228,8 +228,45 @@ bool ProcessReader::parse_definition(const DefinitionHead& head, std::span<const
         process_.groups[head.id].ranks = ranks;
       return true;
     }
+    case DefinitionKind::kCreation:
+      return parse_creation(head, body) && string_bytes_ <= kStringBytesMax;
+    case DefinitionKind::kSetAside: {
+      SetAsideRecord record{};
+      if (body.size() < sizeof record)
+        return false;
+      std::memcpy(&record, body.data(), sizeof record);
+      if (record.op >= strings_.size())
+        return false;
+      process_.set_aside.push_back({strings_[record.op], record.calls, record.at_ns});
+      string_bytes_ += strings_[record.op].size();
+      return string_bytes_ <= kStringBytesMax;
+    }
   }
   return false;
+}
+
+/// What it refers to was defined before it.
+bool ProcessReader::parse_creation(const DefinitionHead& head, std::span<const std::byte> body) {
+  CreationRecord record{};
+  if (head.id != process_.creations.size() || head.count > kCreationRanksMax ||
+      body.size() < sizeof record + head.count * sizeof(std::int32_t))
+    return false;
+  std::memcpy(&record, body.data(), sizeof record);
+  if (record.name >= strings_.size() || record.site >= process_.sites.size())
+    return false;
+  string_bytes_ += strings_[record.name].size();
+  Creation creation{.name = strings_[record.name],
+                    .store = record.store,
+                    .size = record.size,
+                    .my_rank = record.my_rank,
+                    .ranks = std::vector<Rank>(head.count),
+                    .site = record.site,
+                    .at_ns = record.at_ns};
+  if (head.count != 0)
+    std::memcpy(creation.ranks.data(), body.data() + sizeof record,
+                head.count * sizeof(std::int32_t));
+  process_.creations.push_back(std::move(creation));
+  return true;
 }
 
 bool ProcessReader::parse_site(const DefinitionHead& head, std::span<const std::byte> body) {

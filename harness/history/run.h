@@ -104,6 +104,24 @@ struct Group {
       p2p_completed{};  ///< Point-to-point operations so far.
 };
 
+/// A group that a process began to create after its first one: what came of it is not said.
+struct Creation {
+  std::string name{};
+  std::uint64_t store{};  ///< Equal where members of one name can meet; 0 = not known.
+  std::int32_t size{};
+  std::int32_t my_rank{};     ///< Rank of this process in the group.
+  std::vector<Rank> ranks{};  ///< Global ranks by group rank; empty = not known, or all.
+  std::uint32_t site{};       ///< Index into Process::sites; 0 = not recorded.
+  std::uint64_t at_ns{};
+};
+
+/// Calls that a program made and PyTorch did not pass on, up to when their world was left.
+struct SetAside {
+  std::string op{};
+  std::uint32_t calls{};
+  std::uint64_t at_ns{};
+};
+
 /// The GPU of the first tensor on one that a process handed to a collective.
 struct Device {
   std::int32_t index{};    ///< As the process counts them.
@@ -123,6 +141,8 @@ struct Process {
   std::string torch_version{};
   std::uint64_t opened_ns{};
   std::vector<Group> groups{};
+  std::vector<Creation> creations{};  ///< In the order in which they were begun.
+  std::vector<SetAside> set_aside{};
   std::vector<CallSite> sites{};          ///< [0] is empty: "not recorded".
   std::vector<Collective> collectives{};  ///< In record order.
   std::uint64_t dropped{};    ///< Records known to be lost (ring overwritten, no space).

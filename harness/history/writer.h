@@ -44,6 +44,17 @@ struct GroupInfo {
   bool from_creation = false;
 };
 
+/// A group whose members are about to meet; see CreationRecord.
+struct CreationInfo {
+  const char* name = "";
+  std::uint64_t store = 0;
+  std::int32_t size = 0;
+  std::int32_t my_rank = 0;
+  const std::int32_t* ranks = nullptr;  ///< Global ranks by group rank; null = not known.
+  std::uint32_t rank_count = 0;
+  std::uint32_t site = 0;
+};
+
 /// One call, as Collective (run.h) describes it.
 struct Issue {
   Op op = Op::kUnknown;
@@ -83,6 +94,12 @@ class Writer {
   void set_device(std::int32_t index, std::int32_t visible,
                   const std::uint8_t (&uuid)[16]) noexcept;
   GroupHandle define_group(const GroupInfo& info) noexcept;
+  /// Whether there is a file of this process. (A group that is defined begins one.)
+  bool begun() const noexcept;
+  /// Where there is a file.
+  void begin_creation(const CreationInfo& info) noexcept;
+  /// The same of calls named `op` that were set aside; see SetAsideRecord.
+  void set_aside(const char* op, std::uint32_t calls) noexcept;
   /// From now on absence of a record says nothing for this group: calls went past the tap.
   void met_late(GroupHandle group) noexcept;
 
@@ -186,5 +203,6 @@ class Writer {
 
 #pragma GCC visibility pop
 
+#include "harness/history/writer_creations.h"
 #include "harness/history/writer_impl.h"
 #include "harness/history/writer_slots.h"

@@ -205,6 +205,27 @@ class Definitions {
     return append(DefinitionKind::kGroupRanks, group, count, ranks, count * sizeof *ranks);
   }
 
+  bool add_creation(const CreationRecord& creation, const std::int32_t* ranks,
+                    std::uint32_t count) noexcept {
+    struct {
+      CreationRecord creation;
+      std::int32_t ranks[kCreationRanksMax];
+    } both;
+    both.creation = creation;
+    count = count <= kCreationRanksMax ? count : 0;
+    if (count != 0)
+      std::memcpy(both.ranks, ranks, count * sizeof *ranks);
+    creations_end_ = creations_end_ ||  // Those told have none missing between them.
+                     !append(DefinitionKind::kCreation, creation_count_, count, &both,
+                             sizeof creation + count * sizeof *ranks);
+    creation_count_ += creations_end_ ? 0 : 1;
+    return !creations_end_;
+  }
+
+  bool add_set_aside(const SetAsideRecord& calls) noexcept {
+    return append(DefinitionKind::kSetAside, 0, 0, &calls, sizeof calls);
+  }
+
  private:
   bool allocate_hashes() noexcept {
     site_hashes_ =
@@ -247,6 +268,8 @@ class Definitions {
   std::uint64_t used_ = 0;
   std::uint32_t string_count_ = 0;
   std::uint32_t site_count_ = 0;
+  std::uint32_t creation_count_ = 0;
+  bool creations_end_ = false;
   InternTable strings_;
   InternTable sites_;
   std::uint64_t* site_hashes_ = nullptr;

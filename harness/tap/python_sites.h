@@ -30,6 +30,18 @@ class PythonSites {
   /// tabs between. Returns its bytes without the zero at the end.
   std::size_t text(char* to, std::size_t size) const;
 
+  /// Calls `take(frame address, code address)` for the calling thread's frames, innermost first,
+  /// until it answers false.
+  template <class Take>
+  void for_each_frame(Take take) const {
+    void* const thread = this_thread_();
+    if (thread != nullptr && finalizing_() == 0)
+      python::walk(
+          *layout_, Direct{}, reinterpret_cast<std::uint64_t>(thread), code_type_,
+          [&](std::uint64_t frame, const python::RawFrame& raw) { return take(frame, raw.code); });
+  }
+  [[nodiscard]] const python::Layout& layout() const { return *layout_; }
+
  private:
   std::uint32_t walk(python::RawFrame* frames) const;
   std::uint32_t walk_backward(const CarefulPages& memory, python::RawFrame* frames) const;

@@ -29,13 +29,24 @@
   "IcSt11char_traitsIcESaIcEEERKN3c1013intrusive_ptrINS_12ProcessGroupE" \
   "NS8_6detail34intrusive_target_default_null_typeISA_EEEE"
 
+#define MAKE_GROUP                                                        \
+  "_ZN4c10d12ProcessGroupC1EN3c1013intrusive_ptrINS_5StoreENS1_6detail34" \
+  "intrusive_target_default_null_typeIS3_EEEEii"
+
+#define SET_GLOBAL_RANK "_ZN3c1013SetGlobalRankEl"
+
 typedef void* (*Dlopen)(const char*, int);
 /* c10d::register_process_group(const std::string&, const c10::intrusive_ptr<ProcessGroup>&) */
 typedef void (*RegisterGroup)(const void* name, void* const* group);
+/* c10d::ProcessGroup(c10::intrusive_ptr<Store>, int rank, int size): what is handed over by value
+ * is made by the caller, who passes its address. */
+typedef void (*MakeGroup)(void* self, void* const* store, int rank, int size);
 
 static Dlopen real_dlopen;
 static RegisterGroup real_register_group;
-static int settled; /* The tap is in, or never will be. */
+static MakeGroup real_make_group;
+static void (*real_set_global_rank)(long); /* c10::SetGlobalRank(std::int64_t) */
+static int settled;                        /* The tap is in, or never will be. */
 struct TapCalls tap_calls;
 char history_directory[PATH_MAX];
 pid_t entered;
@@ -102,6 +113,9 @@ static void enter_if_torch_is_there(void) {
         snprintf(history_directory, sizeof history_directory, "%s", history);
         entered = getpid();
         keeps_words = getenv("LOCKSTEP_LAST_WORDS") != NULL;
+        tap_calls.world_left = (void (*)(void))dlsym(loaded, "lockstep_tap_world_left");
+        tap_calls.group_begun =
+            (void (*)(void*, int, int))dlsym(loaded, "lockstep_tap_group_begun");
         tap_calls.group_created = (void (*)(void*))dlsym(loaded, "lockstep_tap_group_created");
         tap_calls.python_stack =
             (size_t(*)(char*, size_t))dlsym(loaded, "lockstep_tap_python_stack");
@@ -132,25 +146,48 @@ EXPORTED void* dlopen(const char* file, int mode) {
   return library;
 }
 
+/* As the loader would find it for the caller. */
+static void* real_of(const char* name, void* caller) {
+  Dl_info asks;
+  void* real = NULL;
+  find_real_dlopen();
+  if (dladdr(caller, &asks) != 0) {
+    void* const library = real_dlopen(asks.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    if (library != NULL)
+      real = dlsym(library, name);
+  }
+  return real != NULL ? real : dlsym(RTLD_NEXT, name);
+}
+
 /* Python makes groups known by this function, before anything is issued on them: the one place
- * where a group is seen that its process never uses. Found as the loader would find it for the
- * caller. */
+ * where a group is seen that its process never uses. */
 EXPORTED void register_group(const void* name, void* const* group) __asm__(REGISTER_GROUP);
 void register_group(const void* name, void* const* group) {
-  if (real_register_group == NULL) {
-    Dl_info caller;
-    find_real_dlopen();
-    if (dladdr(__builtin_return_address(0), &caller) != 0) {
-      void* const library = real_dlopen(caller.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-      if (library != NULL)
-        real_register_group = (RegisterGroup)dlsym(library, REGISTER_GROUP);
-    }
-    if (real_register_group == NULL)
-      real_register_group = (RegisterGroup)dlsym(RTLD_NEXT, REGISTER_GROUP);
-  }
+  if (real_register_group == NULL)
+    real_register_group = (RegisterGroup)real_of(REGISTER_GROUP, __builtin_return_address(0));
   real_register_group(name, group);
   if (tap_calls.group_created != NULL)
     tap_calls.group_created(*group);
+}
+
+/* What Python begins a group with, before its members meet. */
+EXPORTED void make_group(void* self, void* const* store, int rank, int size) __asm__(MAKE_GROUP);
+void make_group(void* self, void* const* store, int rank, int size) {
+  if (real_make_group == NULL)
+    real_make_group = (MakeGroup)real_of(MAKE_GROUP, __builtin_return_address(0));
+  if (tap_calls.group_begun != NULL)
+    tap_calls.group_begun(*store, rank, size);
+  real_make_group(self, store, rank, size);
+}
+
+/* Where destroy_process_group begins to forget what it knows of the world. */
+EXPORTED void set_global_rank(long rank) __asm__(SET_GLOBAL_RANK);
+void set_global_rank(long rank) {
+  if (real_set_global_rank == NULL)
+    real_set_global_rank = (void (*)(long))real_of(SET_GLOBAL_RANK, __builtin_return_address(0));
+  if (rank < 0 && tap_calls.world_left != NULL)
+    tap_calls.world_left();
+  real_set_global_rank(rank);
 }
 
 static pid_t supervisor;

@@ -9,6 +9,8 @@
 
 /* Of the tap; null while it is not in. */
 struct TapCalls {
+  void (*world_left)(void);
+  void (*group_begun)(void* store, int rank, int size);
   void (*group_created)(void* group);
   size_t (*python_stack)(char* to, size_t size);
   size_t (*exception)(char* to, size_t size);

@@ -12,8 +12,10 @@
 #include "harness/tap/device.h"
 #include "harness/tap/groups.h"
 #include "harness/tap/operation.h"
+#include "harness/tap/python_groups.h"
 #include "harness/tap/python_sites.h"
 #include "harness/tap/stack.h"
+#include "harness/tap/store_keys.h"
 
 namespace torch::autograd {
 TORCH_API int get_current_graph_task_id();  // Of graph_task.h, which asks for much more.
@@ -257,6 +259,35 @@ void set_rank(std::int32_t rank, std::int32_t world_size) {
 void group_created(c10d::ProcessGroup& group) {
   if (the_tap != nullptr)
     the_tap->groups->created(group, call_site(/*skip=*/1));
+}
+
+void group_begun(c10d::Store& store, std::int32_t rank, std::int32_t size) {
+  if (the_tap == nullptr || !the_tap->python || !the_tap->writer->begun())
+    return;
+  const auto ranks = ranks_being_grouped(the_tap->python_sites, static_cast<std::size_t>(size));
+  if (!ranks)
+    return;  // Not one of those that PyTorch counts.
+  const StoreKeys keys = keys_of(store);
+  const std::size_t end = keys.prefix.find_last_not_of('/') + 1;
+  const std::size_t begin = end == 0 ? 0 : keys.prefix.rfind('/', end - 1) + 1;
+  const std::string name = keys.prefix.substr(begin, end - begin);
+  history::CreationInfo info;
+  info.name = name.c_str();
+  if (keys.store != 0)  // Apart where what lies before the name is: an attempt's, or a world's.
+    info.store = history::mix(keys.store, history::hash_bytes(keys.prefix.data(), begin));
+  info.size = size;
+  info.my_rank = rank;
+  info.ranks = ranks->empty() ? nullptr : ranks->data();
+  info.rank_count = static_cast<std::uint32_t>(ranks->size());
+  info.site = call_site(/*skip=*/1);
+  the_tap->writer->begin_creation(info);
+}
+
+void world_left() {
+  if (the_tap == nullptr || !the_tap->python || !the_tap->writer->begun())
+    return;
+  for_each_set_aside(
+      [](const char* op, std::uint32_t calls) { the_tap->writer->set_aside(op, calls); });
 }
 
 void stop() {

@@ -10,7 +10,8 @@
 
 namespace c10d {
 class ProcessGroup;
-}
+class Store;
+}  // namespace c10d
 
 namespace lockstep::tap {
 
@@ -32,6 +33,13 @@ void set_rank(std::int32_t rank, std::int32_t world_size);
 /// The process has made this group, and nothing was issued on it yet. A group that is not told of
 /// is met at its first operation; then its absence from a history says nothing.
 void group_created(c10d::ProcessGroup& group);
+
+/// A group of `size` members is about to be created, who meet in `store`. Python's new_group comes
+/// here, in the ranks that are members.
+void group_begun(c10d::Store& store, std::int32_t rank, std::int32_t size);
+
+/// The process is about to leave its world, in destroy_process_group.
+void world_left();
 
 /// Writes the closing record: the program is done with collectives.
 void stop();

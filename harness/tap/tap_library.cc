@@ -12,7 +12,9 @@
 #include "harness/tap/device.cc"
 #include "harness/tap/groups.cc"
 #include "harness/tap/operation.cc"
+#include "harness/tap/python_groups.cc"
 #include "harness/tap/python_sites.cc"
+#include "harness/tap/store_keys.cc"
 #include "harness/tap/tap.cc"
 
 namespace lockstep::tap {
@@ -56,6 +58,15 @@ std::size_t print_exception(char* to, std::size_t size, const char* what) {
 extern "C" __attribute__((visibility("default"))) std::size_t lockstep_tap_python_stack(
     char* to, std::size_t size) {
   return lockstep::tap::python_stack(to, size);
+}
+extern "C" __attribute__((visibility("default"))) void lockstep_tap_group_begun(c10d::Store* store,
+                                                                                int rank,
+                                                                                int size) {
+  if (store != nullptr)
+    lockstep::tap::group_begun(*store, rank, size);
+}
+extern "C" __attribute__((visibility("default"))) void lockstep_tap_world_left() {
+  lockstep::tap::world_left();
 }
 extern "C" __attribute__((visibility("default"))) void lockstep_tap_group_created(
     c10d::ProcessGroup* group) {

@@ -169,9 +169,11 @@ constexpr std::array kEndsAndMatching{
         "reached instead"},
     CatalogueEntry{
         "LS209", "group-differs", "a group was created differently on its members",
-        "Members of a group disagree on who belongs to it.",
+        "Members of a group disagree on who belongs to it, or its number is another group's on "
+        "other ranks: PyTorch counts the calls of new_group on each rank, and joins who meets "
+        "under one number.",
         "new_group with a list computed per rank\nnew_group called by some of the ranks only",
-        "the member lists in the evidence"},
+        "the member lists in the evidence, and the call that a rank left out"},
     CatalogueEntry{
         "LS210", "p2p-unmatched", "a send and its receive do not match",
         "A point-to-point operation has no partner that could still come, or its partner has "

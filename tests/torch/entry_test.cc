@@ -245,9 +245,10 @@ TEST(Entry, OfOursTheTapExportsWhatTheShimCalls) {
     if (line.find("lockstep") != std::string::npos)
       ours.push_back(line.substr(line.rfind(' ') + 1));
   }
-  EXPECT_THAT(ours,
-              testing::UnorderedElementsAre("lockstep_tap_exception", "lockstep_tap_group_created",
-                                            "lockstep_tap_leave", "lockstep_tap_python_stack"));
+  EXPECT_THAT(
+      ours, testing::UnorderedElementsAre("lockstep_tap_exception", "lockstep_tap_group_begun",
+                                          "lockstep_tap_group_created", "lockstep_tap_leave",
+                                          "lockstep_tap_python_stack", "lockstep_tap_world_left"));
 }
 
 }  // namespace
