@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "checkers/agreement.h"
 #include "checkers/sites.h"
 #include "harness/history/rank_places.h"
 
@@ -20,6 +21,34 @@ const Collective* next_elsewhere(const Process& process, std::uint32_t group,
                !call.failed && !history::is_point_to_point(call.op);
       });
   return next == process.collectives.end() ? nullptr : &*next;
+}
+
+/// It returned, and what it gave this member is right, or nothing, whoever else did not come: where
+/// all who came made the same call.
+bool waited_for_nobody(const Member& member, const Collective& call) {
+  const bool is_root = member.about().my_rank == call.root;
+  switch (call.op) {
+    case history::Op::kBroadcast:
+    case history::Op::kScatter:
+      return true;
+    case history::Op::kReduce:
+    case history::Op::kGather:
+      return !is_root;
+    default:
+      return false;
+  }
+}
+
+/// All who came to this place made the same call.
+bool all_agree(const GroupView& group, std::uint64_t seq) {
+  const Collective* first = nullptr;
+  for (const Member& member : group.members) {
+    const Collective* const call = member.at(seq);
+    if (first != nullptr && call != nullptr && !agree(*first, *call))
+      return false;
+    first = first == nullptr ? call : first;
+  }
+  return true;
 }
 
 /// All ranks, and whatever started them, with status 0 and by themselves.
@@ -69,9 +98,12 @@ Finding told(const std::vector<GroupView>& groups, const GroupView& group, std::
   const Collective* call = nullptr;
   for (const Member& member : group.members) {
     const Collective* const theirs = member.at(seq);
-    (theirs == nullptr ? absent : waited).insert(member.rank);
+    if (theirs == nullptr)
+      absent.insert(member.rank);
+    else if (theirs->failed)
+      waited.insert(member.rank);
     finding.affected.insert(member.rank);
-    if (theirs != nullptr && call == nullptr)
+    if (theirs != nullptr && theirs->failed && call == nullptr)
       call = theirs;
   }
   finding.op = std::string(history::name_of(call->op));
@@ -89,7 +121,8 @@ Finding told(const std::vector<GroupView>& groups, const GroupView& group, std::
       if (site)
         finding.sites.push_back(*site);
       finding.evidence.push_back(fmt::format(
-          "rank {} saw {} fail after {:.1f} s{}", member.rank.value, group.label(*theirs),
+          "rank {} saw {} {} after {:.1f} s{}", member.rank.value, group.label(*theirs),
+          theirs->failed ? "fail" : "return",
           static_cast<double>(*theirs->completed_ns - theirs->issued_ns) / 1e9, at_site(site)));
     }
     const Collective* const next = next_elsewhere(*member.process, member.group, call->issued_ns);
@@ -112,15 +145,19 @@ bool was_left_behind(const Process& process, const Collective& call) {
 bool was_got_over(const Run& run, const GroupView& group, std::uint64_t seq) {
   if (!group.fully_seen())
     return false;
-  std::uint64_t issued_ns = kNever;
+  const bool agreed = all_agree(group, seq);
+  std::uint64_t issued_ns = kNever;  // Of those that failed.
   for (const Member& member : group.members) {
     const Collective* const call = member.at(seq);
     if (call == nullptr && member.issued > seq)
       return false;  // It came to it, and what became of that is not known.
-    if (call != nullptr && !was_left_behind(*member.process, *call))
-      return false;
-    if (call != nullptr)
+    if (call == nullptr)
+      continue;
+    if (was_left_behind(*member.process, *call))
       issued_ns = std::min(issued_ns, call->issued_ns);
+    else if (call->failed || !call->completed_ns || !agreed || !waited_for_nobody(member, *call) ||
+             next_elsewhere(*member.process, call->group, *call->completed_ns) == nullptr)
+      return false;
   }
   if (issued_ns == kNever)
     return false;

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "checkers/judge.h"
 #include "tests/support/typed_run.h"
 
@@ -63,6 +65,26 @@ TEST(Recovery, ACallThatReturnedIsNotGotOver) {
   ASSERT_EQ(judgement.findings.size(), 1U);
   EXPECT_EQ(judgement.findings.front().code, "LS203");
   EXPECT_EQ(judgement.findings.front().severity, Severity::kError);
+}
+
+/// Who only hands something in has nothing to wait for.
+TEST(Recovery, WhoHadNothingToWaitForMayHaveReturned) {
+  const auto left_in = [](history::Op op, std::int32_t root) {
+    const Call made = call(op, "0", 4, 4).rooted(root);
+    std::vector<Row> rows = one_left(3, steps("1", 6));
+    rows[0][3] = Call(made).failed();
+    rows[2][3] = made;
+    return judged(make_run(rows));
+  };
+  for (const auto& [op, root] :
+       {std::pair{history::Op::kReduce, 0}, std::pair{history::Op::kBroadcast, 2}}) {
+    const auto judgement = left_in(op, root);
+    ASSERT_EQ(judgement.findings.size(), 1U);
+    EXPECT_EQ(judgement.findings.front().severity, Severity::kNote);
+    EXPECT_THAT(judgement.findings.front().evidence, Contains(HasSubstr("rank 2 saw")));
+  }
+  EXPECT_EQ(left_in(history::Op::kReduce, 2).outcome, Outcome::kFail);
+  EXPECT_EQ(left_in(history::Op::kAllGather, -1).outcome, Outcome::kFail);
 }
 
 TEST(Recovery, ACallThatRaisedOnAllIsNoMismatchAnyMore) {
