@@ -9,6 +9,7 @@
 #include "checkers/divergence.h"
 #include "checkers/groups.h"
 #include "checkers/point_to_point.h"
+#include "checkers/recovery.h"
 #include "checkers/set_aside.h"
 #include "checkers/sites.h"
 #include "harness/history/format.h"
@@ -209,8 +210,11 @@ Verdict CollectiveOrder::check(const Run& run) const {
   for (const GroupView& group : groups) {
     GroupResult result = check_group(run, groups, group);
     collectives += result.compared;
-    if (result.finding)
+    if (result.finding) {
+      if (result.finding->seq && was_got_over(run, group, *result.finding->seq))
+        result.finding->severity = Severity::kNote;
       verdict.findings.push_back(std::move(*result.finding));
+    }
     if (auto unmatched = unmatched_pair(group, collectives))
       verdict.findings.push_back(std::move(*unmatched));
     if (!result.undecided.empty() && verdict.reason.empty())
@@ -224,7 +228,10 @@ Verdict CollectiveOrder::check(const Run& run) const {
   verdict.examined["groups"] = groups.size();
   std::stable_sort(verdict.findings.begin(), verdict.findings.end(),
                    [](const Finding& a, const Finding& b) { return a.at_ns < b.at_ns; });
-  if (!verdict.findings.empty()) {
+  const bool wrong =
+      std::any_of(verdict.findings.begin(), verdict.findings.end(),
+                  [](const Finding& finding) { return finding.severity == Severity::kError; });
+  if (wrong) {
     verdict.outcome = Outcome::kFail;
     verdict.reason.clear();
   } else if (groups.empty() && verdict.reason.empty()) {

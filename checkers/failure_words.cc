@@ -17,11 +17,19 @@ bool contains_one_of(std::string_view text, std::initializer_list<std::string_vi
 bool speaks_of_a_peer(std::string_view text) {
   return speaks_of_the_store(text) ||
          contains_one_of(
-             text,
-             {"Connection closed by peer", "Connection reset by peer", "Connection refused",
-              "Broken pipe", "gloo/transport", "Application timeout caused pair closure",
-              "Timed out waiting", "Socket Timeout", "ncclRemoteError", "monitoredBarrier",
-              "Operation timed out!", "of the same param in process 0", "recvValue failed"}) ||
+             text, {"Connection closed by peer", "Connection reset by peer", "Connection refused",
+                    "Broken pipe", "gloo/transport", "Application timeout caused pair closure",
+                    "Timed out waiting", "Wait timeout", "Connect timeout", "Socket Timeout",
+                    "ncclRemoteError", "monitoredBarrier", "Operation timed out!",
+                    "of the same param in process 0", "recvValue failed"}) ||
+         speaks_of_its_watchdog(text);
+}
+
+bool is_the_expiry(std::string_view text) { return contains_one_of(text, {"Timed out waiting"}); }
+
+bool speaks_of_a_limit(std::string_view text) {
+  return is_the_expiry(text) ||
+         contains_one_of(text, {"monitoredBarrier", "Operation timed out!"}) ||
          speaks_of_its_watchdog(text);
 }
 

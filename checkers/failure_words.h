@@ -10,6 +10,13 @@ namespace lockstep::checkers {
 /// What a rank says when another one is gone or silent.
 bool speaks_of_a_peer(std::string_view text);
 
+/// What the wait says whose limit passes, where it waits for a message or in a collective.
+bool is_the_expiry(std::string_view text);
+
+/// What a wait of PyTorch's says when the limit that it was given has passed: not the words of a
+/// program that lost patience.
+bool speaks_of_a_limit(std::string_view text);
+
 /// What a rank says whose store, which rank 0 holds as a rule, is gone, or has nobody's answer.
 bool speaks_of_the_store(std::string_view text);
 

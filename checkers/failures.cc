@@ -13,6 +13,7 @@
 #include "checkers/failure_words.h"
 #include "checkers/gloo_teardown.h"
 #include "checkers/groups.h"
+#include "checkers/recovery.h"
 #include "checkers/second_derivative.h"
 #include "checkers/sites.h"
 #include "checkers/wait_stacks.h"
@@ -55,7 +56,9 @@ bool tells_of_a_failed_call(const Run& run, const Raised& raised) {
 bool had_failed_collective(const Run& run, Rank rank) {
   const Process* process = current_process(run, rank);
   return process != nullptr && std::any_of(process->collectives.begin(), process->collectives.end(),
-                                           [](const Collective& c) { return c.failed; });
+                                           [&](const Collective& call) {
+                                             return call.failed && !was_left_behind(*process, call);
+                                           });
 }
 
 /// A member that had not come to this call by then.
@@ -141,6 +144,12 @@ void say_what_it_waited_for(const std::vector<GroupView>& groups, Failure& failu
   }
   if (last == nullptr || last->completion_unseen)
     return;
+  for (const Member* const member = in->member(failure.rank); last->failed && last->seq > 0;) {
+    const Collective* const before = member->at(last->seq - 1);
+    if (before == nullptr || !before->failed)
+      break;
+    last = before;  // What it did there afterwards had to fail.
+  }
   const std::uint64_t until = std::min(last->completed_ns.value_or(failure.at_ns), failure.at_ns);
   // (It may complete while the process that gave it up is being torn down.)
   const bool done = last->completed_ns && *last->completed_ns < failure.at_ns && !last->failed;

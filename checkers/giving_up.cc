@@ -1,11 +1,15 @@
 #include "checkers/giving_up.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <vector>
 
 #include "checkers/failure_words.h"
 #include "checkers/failures.h"
 #include "checkers/groups.h"
+#include "checkers/recovery.h"
+#include "checkers/sites.h"
 #include "checkers/stall.h"
 #include "harness/history/rank_places.h"
 
@@ -21,7 +25,7 @@ std::uint64_t just_before(const Run& run, const std::vector<Failure>& failures) 
     if (process == nullptr)
       continue;
     for (const Collective& call : process->collectives) {
-      if (call.failed)
+      if (call.failed && !was_left_behind(*process, call))
         first_ns = std::min(first_ns, call.completed_ns.value_or(*call.returned_ns));
     }
   }
@@ -37,24 +41,33 @@ std::optional<Finding> given_up(const Run& run) {
     return std::nullopt;
   const std::uint64_t cutoff_ns = just_before(run, failures);
   RankSet told;
+  bool by_pytorch = false;
   for (const Failure& failure : failures) {
     if (speaks_of_its_watchdog(failure.exception))
       told.insert(failure.rank);
+    by_pytorch = by_pytorch || speaks_of_a_limit(failure.exception);
   }
   std::optional<Finding> stalled =
       stall(run, Situation(run, cutoff_ns), "when the first of those who waited gave up", told);
   const bool is_held = stalled && (stalled->code == "LS303" || !stalled->culprits.empty());
-  if (!is_held || !waited_longer_than_ever(run, *stalled, cutoff_ns))
+  if (!is_held || !(by_pytorch || waited_longer_than_ever(run, *stalled, cutoff_ns)))
     return std::nullopt;
-  const auto came_later = [&](const Member& member) {
-    const Collective* const call = member.at(*stalled->seq);
-    return !member.vouches ||
-           (call == nullptr ? member.issued > *stalled->seq : call->issued_ns > cutoff_ns);
-  };
   for (const GroupView& group : groups) {
-    if (group.label() == stalled->group &&
-        std::any_of(group.members.begin(), group.members.end(), came_later))
-      return std::nullopt;
+    for (const Member& member : group.members) {
+      const Collective* const call = member.at(*stalled->seq);
+      if (group.label() != stalled->group)
+        continue;
+      if (!member.vouches || (call == nullptr && member.issued > *stalled->seq))
+        return std::nullopt;
+      if (call == nullptr || call->issued_ns <= cutoff_ns)
+        continue;
+      if (!by_pytorch)
+        return std::nullopt;
+      stalled->evidence.push_back(
+          fmt::format("rank {} came to it {:.1f} s after that{}", member.rank.value,
+                      static_cast<double>(call->issued_ns - cutoff_ns) / 1e9,
+                      at_site(site_of(*member.process, *call, "peer"))));
+    }
   }
   return stalled;
 }

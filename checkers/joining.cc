@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "checkers/failure_words.h"
 #include "checkers/groups.h"
 #include "checkers/owing.h"
 #include "checkers/sites.h"
@@ -32,15 +33,26 @@ const StackSample* main_stack_of(const Run& run, Rank rank, std::uint64_t cutoff
 }
 
 /// In Python's init_process_group, or where C++ makes its store and its first group.
+bool are_of_joining(const std::vector<Frame>& frames) {
+  return std::any_of(frames.begin(), frames.end(), [](const Frame& frame) {
+    const std::string_view name = frame.function;
+    return (name == "init_process_group" &&
+            frame.file.find("/torch/distributed/") != std::string::npos) ||
+           name == "c10d::TCPStore::TCPStore" || name == "c10d::ProcessGroupGloo::ProcessGroupGloo";
+  });
+}
+
 bool is_joining(const StackSample* stack) {
-  return stack != nullptr &&
-         std::any_of(stack->frames.begin(), stack->frames.end(), [](const Frame& frame) {
-           const std::string_view name = frame.function;
-           return (name == "init_process_group" &&
-                   frame.file.find("/torch/distributed/") != std::string::npos) ||
-                  name == "c10d::TCPStore::TCPStore" ||
-                  name == "c10d::ProcessGroupGloo::ProcessGroupGloo";
-         });
+  return stack != nullptr && are_of_joining(stack->frames);
+}
+
+/// What the rank raised in there, for want of others; null if it did not.
+const Raised* raised_while_joining(const Run& run, Rank rank) {
+  const auto raised = std::find_if(run.raised.begin(), run.raised.end(), [&](const Raised& each) {
+    return each.rank == rank && are_of_joining(each.raised_at.frames) &&
+           speaks_of_a_peer(each.text);
+  });
+  return raised == run.raised.end() ? nullptr : &*raised;
 }
 
 /// Where nobody is missing this takes milliseconds.
@@ -199,6 +211,38 @@ Finding never_joined(const Run& run, const Ranks& ranks, std::uint64_t cutoff_ns
 }
 
 }  // namespace
+
+RankSet waiting_to_join_again(const Run& run, const ProcessEnd& gone) {
+  RankSet waiting;
+  const std::uint64_t cutoff_ns = first_act_ns(run);
+  for (const Rank rank : ranks_of(run)) {
+    const Process* const process = current_process(run, rank);
+    if (process == nullptr || process->groups.empty())
+      return {};  // It may be the one that has not come.
+    const auto end = std::find_if(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& each) {
+      return each.role == Role::kRank && each.rank == rank;
+    });
+    if (rank == gone.rank || (end != run.ends.end() && end->exit_status == 0 && !end->our_signal))
+      continue;
+    const Raised* const raised = raised_while_joining(run, rank);
+    const StackSample* const last = main_stack_of(run, rank, cutoff_ns);
+    const bool waits = is_joining(last) && last->at_ns > gone.at_ns &&
+                       lasted_ns(run, *last, [](const StackSample& stack) {
+                         return is_joining(&stack);
+                       }) >= kLongNs;
+    if (!(raised != nullptr && raised->at_ns > gone.at_ns) && !waits)
+      return {};
+    waiting.insert(rank);
+  }
+  return waiting;
+}
+
+std::optional<SiteRef> where_it_joins(const Run& run, Rank rank) {
+  if (const Raised* const raised = raised_while_joining(run, rank))
+    return site_of(rank, raised->raised_at.frames, "peer");
+  const StackSample* const stack = main_stack_of(run, rank, first_act_ns(run));
+  return stack == nullptr ? std::nullopt : site_of(rank, stack->frames, "peer");
+}
 
 std::optional<std::string> cannot_all_join(const Run& run) {
   const Ranks ranks = ranks_before_the_first_group(run, kNever);

@@ -14,6 +14,14 @@ namespace lockstep::checkers {
 /// init_process_group. None unless it is certain.
 std::optional<std::string> cannot_all_join(const Run& run);
 
+/// All ranks that had not ended well wait for others in another init_process_group than their
+/// first, or failed in it for want of them, after this one's end. Empty if any of them may be whom
+/// they wait for.
+RankSet waiting_to_join_again(const Run& run, const ProcessEnd& gone);
+
+/// The line of that.
+std::optional<SiteRef> where_it_joins(const Run& run, Rank rank);
+
 class Joining : public Checker {
  public:
   [[nodiscard]] std::string_view name() const override { return "joining"; }

@@ -10,6 +10,7 @@
 #include "checkers/attribution.h"
 #include "checkers/gloo_teardown.h"
 #include "checkers/ranks_by_text.h"
+#include "checkers/recovery.h"
 #include "checkers/sites.h"
 #include "harness/history/format.h"
 
@@ -395,7 +396,7 @@ Verdict LoopExit::check(const Run& run) const {
   std::optional<Finding> first;
   for (const GroupView& group : group_views(run, first_act_ns(run))) {
     const auto seq = group.members.size() < 2 ? std::nullopt : first_difference(group);
-    if (!seq || *seq == 0)
+    if (!seq || *seq == 0 || was_got_over(run, group, *seq))
       continue;
     ++verdict.examined["differences"];
     if (!known_before(group, *seq)) {

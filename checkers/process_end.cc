@@ -3,15 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "checkers/descriptors.h"
-#include "checkers/failure_words.h"
+#include "checkers/expired_waits.h"
 #include "checkers/failures.h"
 #include "checkers/gloo_teardown.h"
 #include "checkers/groups.h"
+#include "checkers/joining.h"
+#include "checkers/leaving.h"
 #include "checkers/leftovers.h"
+#include "checkers/recovery.h"
 #include "checkers/sites.h"
 #include "harness/history/rank_places.h"
 
@@ -29,68 +34,6 @@ bool was_hidden(const Run& run, Rank rank) {
     return (history::is_command(run, end.pid) || of_its_own) && !end.our_signal &&
            end.exit_status == 0;
   });
-}
-
-/// Others were in, or beyond, a collective that this rank never issued, and came to a bad or a
-/// forced end.
-bool was_needed(const Run& run, const std::vector<GroupView>& groups, Rank rank) {
-  for (const GroupView& group : groups) {
-    const Member* left = group.member(rank);
-    if (left == nullptr || !left->vouches)
-      continue;
-    for (const Member& member : group.members) {
-      if (member.rank == rank || member.issued <= left->issued)
-        continue;
-      const Collective* call = member.at(left->issued);
-      if (call == nullptr || (call->completed_ns && !call->failed))
-        continue;
-      const bool ended_badly =
-          std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
-            return end.role == Role::kRank && end.rank == member.rank &&
-                   (end.our_signal || end.failed());
-          });
-      if (call->failed || ended_badly)
-        return true;
-    }
-  }
-  return false;
-}
-
-// A process closes its sockets some time before it has ended.
-constexpr std::uint64_t kTeardownNs = 30'000'000'000;
-
-/// Rank 0 had left, or was about to, when this one found the store gone; or null.
-const Failure* without_the_store(const ProcessEnd& end, const std::vector<Failure>& failures) {
-  const auto found = std::find_if(failures.begin(), failures.end(), [&](const Failure& failure) {
-    return end.rank == Rank{0} && failure.rank != end.rank &&
-           failure.at_ns + kTeardownNs > end.at_ns && speaks_of_the_store(failure.exception);
-  });
-  return found == failures.end() ? nullptr : &*found;
-}
-
-/// Its program came to its end before it was asked to go or while others needed it.
-std::vector<const ProcessEnd*> early_leavers(const Run& run, const std::vector<GroupView>& groups,
-                                             const std::vector<Failure>& failures) {
-  std::vector<const ProcessEnd*> leavers;
-  for (const ProcessEnd& end : run.ends) {
-    if (end.role != Role::kRank || !end.rank || !came_to_its_end(run, end))
-      continue;
-    bool conversation = false;
-    bool asked = false;
-    for (const Request& request : run.requests) {
-      if (request.role != Role::kRank || request.rank != end.rank || request.at_ns > end.at_ns)
-        continue;
-      conversation = true;
-      asked |= request.message == "bye" || request.message == "fault";
-    }
-    if (conversation
-            ? !asked
-            : was_needed(run, groups, *end.rank) || without_the_store(end, failures) != nullptr)
-      leavers.push_back(&end);
-  }
-  std::stable_sort(leavers.begin(), leavers.end(),
-                   [](const ProcessEnd* a, const ProcessEnd* b) { return a->at_ns < b->at_ns; });
-  return leavers;
 }
 
 /// What a program says of its arguments, which are the same on all ranks: status 2, before any rank
@@ -174,6 +117,27 @@ void add_who_ended_it(const Run& run, const Failure& first, Finding& finding) {
   }
 }
 
+/// Of a store that is gone, though rank 0, which has it as a rule, was there: the server closes the
+/// connection, too, of who asks for something that it cannot do.
+void say_of_whom_it_may_speak(const Run& run, const Failure& first, Finding& finding) {
+  const Rank host{0};
+  const bool of_a_crash = first.exception.find("remote server shutdown") != std::string::npos;
+  const Collective* const call =
+      of_a_crash && first.rank != host ? at_work(run, host, first.at_ns) : nullptr;
+  if (call == nullptr) {
+    finding.evidence.emplace_back("it may speak of another rank; none was seen to end before");
+    return;
+  }
+  const auto site = site_of(*current_process(run, host), *call, "peer");
+  finding.evidence.push_back(fmt::format(
+      "rank 0, which has the store as a rule, had not crashed: its process lived, and {} {} #{}{}",
+      call->issued_ns > first.at_ns ? "later came to" : "was in", history::name_of(call->op),
+      call->seq, at_site(site)));
+  finding.help =
+      "the store closes the connection of who asks for what it cannot do: add() on a key whose "
+      "value is no number, for one";
+}
+
 /// What it had waited for, what followed, what hid it, and where the first one was.
 void add_evidence(const Run& run, const std::vector<Failure>& failures, const RankSet& alike,
                   const RankSet& unheard, Finding& finding) {
@@ -212,7 +176,7 @@ void add_evidence(const Run& run, const std::vector<Failure>& failures, const Ra
   if (was_ended)
     add_who_ended_it(run, first, finding);
   else if (first.after_a_peer && first.waited.empty())
-    finding.evidence.emplace_back("it may speak of another rank; none was seen to end before");
+    say_of_whom_it_may_speak(run, first, finding);
   const Process* process = current_process(run, first.rank);
   if (finding.sites.empty() && !was_ended && process != nullptr && !process->collectives.empty())
     finding.evidence.push_back(
@@ -306,10 +270,17 @@ Finding left(const Run& run, const std::vector<const ProcessEnd*>& leavers,
   }
   if (most)
     finding.evidence.emplace_back("most left there: the others may have made a call too many");
-  if (const Failure* const found = without_the_store(*leavers.front(), failures)) {
+  if (const Failure* const found = without_the_store(run, *leavers.front(), failures)) {
     finding.evidence.push_back(fmt::format("with it went the store; {} {}{}", words({found->rank}),
                                            found->what, at_site(found->raised)));
     finding.help = "let all ranks come together (a barrier) before rank 0 leaves";
+  }
+  if (const RankSet joining = waiting_to_join_again(run, *leavers.front()); !joining.empty()) {
+    finding.evidence.push_back(
+        fmt::format("{} came to another init_process_group, and nobody was left to come to it",
+                    words(joining)));
+    if (auto site = where_it_joins(run, *joining.begin()))
+      finding.sites.push_back(std::move(*site));
   }
   for (const Request& request : run.requests) {
     if (request.role == Role::kRank && request.rank == rank && !request.answered_ns)
@@ -359,9 +330,16 @@ Verdict ProcessEndChecker::check(const Run& run) const {
                                                leavers.front()->at_ns <= failures.front().at_ns);
   if (left_first)
     verdict.findings.push_back(left(run, leavers, failures, whole));
+  else if (auto closed = closed_by_a_wait(run, groups, failures))
+    verdict.findings.push_back(std::move(*closed));
   else if (!failures.empty())
     verdict.findings.push_back(died(run, failures, whole));
-  if (!verdict.findings.empty()) {
+  const bool ended_badly = !verdict.findings.empty();
+  if (!run.live) {
+    std::vector<Finding> notes = recoveries(run, groups);
+    std::move(notes.begin(), notes.end(), std::back_inserter(verdict.findings));
+  }
+  if (ended_badly) {
     verdict.outcome = Outcome::kFail;
     return verdict;
   }

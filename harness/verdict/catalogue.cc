@@ -26,7 +26,7 @@ constexpr std::array kEndsAndMatching{
         "dmesg or the scheduler's log for a SIGKILL nobody of yours sent"},
     CatalogueEntry{"LS102", "left-early", "a rank left while others still need it",
                    "A rank ended with status 0 although the others were inside, or went on to, a "
-                   "collective that it had not "
+                   "collective or an init_process_group that it had not "
                    "joined. It did not crash, so nothing else says that the job is incomplete.",
                    "an early return or sys.exit under a rank-dependent condition\n"
                    "a loop that ends sooner on one rank\n"

@@ -13,7 +13,8 @@ constexpr std::array kProgress{
         "ended for it, the absence was proven: the missing rank is gone, or waits itself for "
         "something that can no "
         "longer happen. If it only lasted until a limit or an interrupt, the finding says "
-        "`likely`.",
+        "`likely`. It is a note where the call raised on all that waited, they caught that, left "
+        "the group and worked on.",
         "a collective left out on one rank, which then has nothing more to do\n"
         "a rank that is still busy: a slow loader, a download, a checkpoint\na rank that ended",
         "the line where the absent rank is, or was last\nthe line where its peers wait"},

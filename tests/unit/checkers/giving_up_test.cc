@@ -136,25 +136,72 @@ TEST(GivingUp, WhatHeldTheOneThatWasWaitedForIsToldAsItWasSeenBefore) {
             "gave up; ranks 0,2 waited");
 }
 
+void comes_late(lockstep::Run& run) {
+  Process& late = process_of(run, Rank{1});
+  Collective call = late.collectives.back();
+  call.issued_ns = process_of(run, Rank{0}).collectives.back().completed_ns.value() + 900 * kMs;
+  ++call.seq;
+  ++call.record;
+  late.collectives.push_back(call);
+  ++late.groups[call.group].issued;
+}
+
+void wait_for_six_seconds(lockstep::Run& run) {
+  for (const Rank rank : {Rank{0}, Rank{2}})
+    *process_of(run, rank).collectives.back().completed_ns -= 9'000 * kMs;
+}
+
+void say_it_themselves(lockstep::Run& run) {
+  for (Raised& raised : run.raised)
+    raised.text = "TimeoutError: no result";
+}
+
 TEST(GivingUp, WhatHeldItIsNotToldWhereItCameOrNobodyLookedOrTheyWereImpatient) {
+  EXPECT_TRUE(checkers::given_up(timed_out(say_it_themselves)));
   EXPECT_FALSE(checkers::given_up(timed_out([](lockstep::Run& run) {
-    Process& late = process_of(run, Rank{1});
-    Collective call = late.collectives.back();
-    call.issued_ns = process_of(run, Rank{0}).collectives.back().completed_ns.value() + 900 * kMs;
-    ++call.seq;
-    ++call.record;
-    late.collectives.push_back(call);
-    ++late.groups[call.group].issued;
+    say_it_themselves(run);
+    comes_late(run);
   }))) << "it came after all";
   EXPECT_FALSE(checkers::given_up(timed_out([](lockstep::Run& run) { run.states.clear(); })));
   EXPECT_FALSE(checkers::given_up(timed_out([](lockstep::Run& run) {
-    for (const Rank rank : {Rank{0}, Rank{2}})
-      *process_of(run, rank).collectives.back().completed_ns -= 9'000 * kMs;
+    say_it_themselves(run);
+    wait_for_six_seconds(run);
   }))) << "they waited for 6 s";
   EXPECT_FALSE(checkers::given_up(timed_out([](lockstep::Run& run) {
     run.ends.push_back({.role = Role::kRank, .rank = Rank{1}, .pid = 1001});
     raises(run, Rank{1}, "ValueError: no such file", stall_ns(run) + 16'000 * kMs);
   }))) << "it failed for a reason of its own";
+}
+
+/// The program had set it: who had not come by then was too late.
+TEST(GivingUp, ALimitOfPyTorchsMayBeShort) {
+  const auto finding = checkers::given_up(timed_out([](lockstep::Run& run) {
+    comes_late(run);
+    wait_for_six_seconds(run);
+    process_of(run, Rank{1}).collectives.back().issued_ns -= 9'000 * kMs;
+  }));
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->code, "LS303");
+  EXPECT_EQ(finding->culprits, RankSet{Rank{1}});
+  EXPECT_THAT(finding->evidence, ::testing::Contains("rank 1 came to it 0.9 s after that at "
+                                                     "t.py:4"));
+}
+
+/// Whatever it tries there afterwards fails at once.
+TEST(GivingUp, TheFirstCallThatFailedIsTheOneThatWasWaitedIn) {
+  const Row row = times(3, {all_reduce("dp", 8).at("t.py", 4)});
+  const Row again = times(2, {all_reduce("dp", 8).failed().at("t.py", 4)});
+  lockstep::Run run = make_run({row + again, row});
+  std::vector<Collective>& calls = process_of(run, Rank{0}).collectives;
+  calls[3].completed_ns = calls[3].issued_ns + 3'000 * kMs;
+  calls[4].issued_ns = *calls[3].completed_ns + kMs;
+  calls[4].completed_ns = calls[4].issued_ns + kMs;
+  raises(run, Rank{0}, "RuntimeError: [gloo] Application timeout caused pair closure",
+         *calls[4].completed_ns + kMs);
+  ends_with_signal(run, Rank{1}, SIGTERM, *calls[4].completed_ns + 9 * kMs);
+  run.ends.back().our_signal = SIGTERM;
+  EXPECT_THAT(check(run).findings.front().evidence,
+              ::testing::Contains("it had waited in all_reduce dp#3 for others"));
 }
 
 /// Their collectives went to their GPUs, and their stacks do not show that they wait for those.

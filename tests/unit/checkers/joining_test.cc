@@ -169,5 +169,42 @@ TEST(Joining, AnEarlierJobHadItsGroupAndTheNextHasNone) {
   EXPECT_TRUE(checked(run).findings.at(0).culprits.empty());
 }
 
+/// All were in a group and destroyed it; rank 1 ended, rank 0 comes to another one.
+lockstep::Run joining_again(const std::string& text) {
+  const Row row = times(3, {all_reduce("0", 4).at("t.py", 20)});
+  lockstep::Run run = make_run({row, row, row});
+  const std::uint64_t at_ns = last_event(run) + 8'000 * kMs;
+  for (const Rank rank : {Rank{0}, Rank{2}}) {
+    raises(run, rank, text, at_ns);
+    run.raised.back().raised_at.frames = {
+        {"/py/site-packages/torch/distributed/distributed_c10d.py",
+         9,
+         "/py/site-packages/torch/distributed/distributed_c10d.py",
+         1700,
+         "init_process_group",
+         {}},
+        {"/app/t.py", 12, "t.py", 12, "evaluate", {}}};
+  }
+  return run;
+}
+
+TEST(Joining, WhoEndedWhileTheOthersMeetAgainIsNamed) {
+  constexpr const char* kText =
+      "torch.distributed.DistStoreError: Timed out after 5 seconds waiting for clients. 2/3";
+  const auto judged = [](const lockstep::Run& run) {
+    return checkers::judge(run, checkers::all_checkers()).findings.front();
+  };
+  const Finding finding = judged(joining_again(kText));
+  EXPECT_EQ(finding.code, "LS102");
+  EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
+  EXPECT_EQ(finding.evidence.at(1),
+            "ranks 0,2 came to another init_process_group, and nobody was left to come to it");
+  // It failed for another reason; or one that lives may be whom they wait for.
+  EXPECT_EQ(judged(joining_again("RuntimeError: port 29500 is in use")).code, "LS101");
+  lockstep::Run run = joining_again(kText);
+  std::erase_if(run.raised, [](const Raised& raised) { return raised.rank == Rank{2}; });
+  EXPECT_NE(judged(run).code, "LS102");
+}
+
 }  // namespace
 }  // namespace lockstep::testing
