@@ -15,6 +15,7 @@
 #include "checkers/exiting.h"
 #include "checkers/gradient_reference.h"
 #include "checkers/groups.h"
+#include "checkers/handled.h"
 #include "checkers/history_complete.h"
 #include "checkers/joining.h"
 #include "checkers/kept_buffers.h"
@@ -253,6 +254,8 @@ Judgement judge(const Run& run, const Checkers& checkers) {
   for (const auto& checker : checkers)
     judgement.verdicts.push_back(checked(*checker, run));
   judgement.findings = combine(judgement.verdicts, ended_from_outside_ns(run).has_value());
+  for (Finding& finding : judgement.findings)
+    tell_what_is_handled(run, finding);
   const auto any = [&](Outcome outcome) {
     return std::any_of(judgement.verdicts.begin(), judgement.verdicts.end(),
                        [&](const Verdict& verdict) { return verdict.outcome == outcome; });

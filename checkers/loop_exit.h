@@ -18,6 +18,9 @@ class LoopExit : public Checker {
   [[nodiscard]] Verdict check(const Run& run) const override;
 };
 
+/// The same call from the same line; a call whose line is not known is like no other.
+bool is_same_call(const Member& member, std::uint64_t a, std::uint64_t b);
+
 /// What one rank repeated before a place, as far as it can be told.
 struct Repetition {
   std::uint64_t begin{};   ///< Sequence number of the first call of the run of repetitions.

@@ -141,6 +141,10 @@ Result<void> JournalWriter::append(const StackSample& event) {
   for (const IntegerVariable& variable : event.variables)
     json["variables"].push_back(
         {{"frame", variable.frame}, {"name", variable.name}, {"value", variable.value}});
+  if (!event.handles.empty()) {
+    json["handles"] = event.handles;
+    json["raised_at"] = to_json(event.raised_at.frames);
+  }
   return write_line("stack", event.at_ns, dump(json));
 }
 

@@ -106,9 +106,11 @@ class Fields {
       fields.get("line", frame.line);
       fields.get("function", frame.function);
       fields.get("inlined_into", frame.inlined_into);
+      fields.get("in_finally", frame.in_finally);
       fields.each_object("loops", [&](Fields& loop) {
         loop.get("line", frame.loops.emplace_back().line);
         loop.get("variable", frame.loops.back().variable);
+        loop.get("runs_out", frame.loops.back().runs_out);
       });
     });
   }
@@ -139,8 +141,14 @@ inline Json to_json(const std::vector<Frame>& frames) {
                     {"function", frame.function}});
     if (!frame.inlined_into.empty())
       list.back()["inlined_into"] = frame.inlined_into;
-    for (const SourceLoop& loop : frame.loops)
-      list.back()["loops"].push_back({{"line", loop.line}, {"variable", loop.variable}});
+    if (frame.in_finally)
+      list.back()["in_finally"] = true;
+    for (const SourceLoop& loop : frame.loops) {
+      Json& each =
+          list.back()["loops"].emplace_back(Json{{"line", loop.line}, {"variable", loop.variable}});
+      if (loop.runs_out)
+        each["runs_out"] = true;
+    }
   }
   return list;
 }

@@ -95,6 +95,8 @@ void read(Fields& fields, StackSample& event) {
     each.get("value", variable.value);
     variable.frame = static_cast<std::uint32_t>(frame);
   });
+  fields.get("handles", event.handles);
+  fields.get("raised_at", event.raised_at.frames);
 }
 
 void read(Fields& fields, Request& event) {

@@ -181,6 +181,7 @@ void read_symbols(const std::string& directory, Run& run) {
     frame->function = at->second.function;
     frame->inlined_into = at->second.inlined_into;
     frame->loops = at->second.loops;
+    frame->in_finally = at->second.in_finally;
   }
 }
 
@@ -226,8 +227,10 @@ std::vector<Frame*> frames_of(Run& run) {
     for (CallSite& site : process.sites)
       add(site.frames);
   }
-  for (StackSample& sample : run.stacks)
+  for (StackSample& sample : run.stacks) {
     add(sample.frames);
+    add(sample.raised_at.frames);
+  }
   for (Request& request : run.requests)
     add(request.raised_at.frames);
   for (Raised& raised : run.raised)

@@ -24,6 +24,8 @@ namespace lockstep {
 struct SourceLoop {
   std::int32_t line{};
   std::string variable{};  ///< The first name that its rounds are given in Python; empty: none.
+  bool runs_out{};  ///< A `for` of Python without break or return: who is behind it had no round
+                    ///< left, or an exception.
   friend bool operator==(const SourceLoop&, const SourceLoop&) = default;
 };
 
@@ -40,6 +42,7 @@ struct Frame {
                                     ///< inlined into, outermost first; empty where there is none,
                                     ///< or the source was not read.
   std::string inlined_into{};       ///< The function of the object, where that is another one.
+  bool in_finally{};  ///< Of Python: in the block of a `finally`, which passes an exception on.
 
   [[nodiscard]] bool is_python() const {
     const std::string_view name(module);
@@ -260,6 +263,10 @@ struct StackSample {
   std::int32_t tid{};
   std::vector<Frame> frames{};
   std::vector<IntegerVariable> variables{};
+  /// The exception that it is handling there, in an `except` or a `finally`, and where that was
+  /// raised, innermost first: the last frame is the one that handles it. Empty: none.
+  std::string handles{};
+  CallSite raised_at{};
 };
 
 /// A request of the conversation, and its answer once there is one.

@@ -197,15 +197,21 @@ void Prober::add_python_frames(StackSample& sample) const {
   for (const os::PythonThread& thread : python_threads_) {
     if (thread.tid != sample.tid)
       continue;
+    const auto as_frame = [](const os::PythonFrame& frame) {
+      return Frame{.module = frame.file,
+                   .offset = frame.position,
+                   .file = frame.file,
+                   .line = frame.line,
+                   .function = frame.function};
+    };
     for (const os::PythonFrame& frame : thread.frames) {
       for (const auto& [name, value] : frame.integers)
         sample.variables.push_back({static_cast<std::uint32_t>(sample.frames.size()), name, value});
-      sample.frames.push_back({.module = frame.file,
-                               .offset = frame.position,
-                               .file = frame.file,
-                               .line = frame.line,
-                               .function = frame.function});
+      sample.frames.push_back(as_frame(frame));
     }
+    sample.handles = thread.handles;
+    for (const os::PythonFrame& frame : thread.passed)
+      sample.raised_at.frames.push_back(as_frame(frame));
   }
 }
 

@@ -14,6 +14,7 @@
 #include <sstream>
 
 #include "harness/base/unique_fd.h"
+#include "harness/python/exceptions.h"
 #include "harness/python/variables.h"
 
 namespace lockstep::os {
@@ -23,6 +24,7 @@ constexpr std::size_t kThreadsMax = 4096;
 constexpr std::uint32_t kFramesMax = 128;
 constexpr std::uint32_t kLocalsMax = 64, kGlobalsMax = 512;  // Looked at, of one frame.
 constexpr std::size_t kIntegersMax = 32;                     // Kept, of one frame.
+constexpr std::uint64_t kArgumentsMax = 4;                   // Of an exception.
 
 /// Memory of another process.
 struct Remote {
@@ -135,7 +137,8 @@ class Reader {
       std::uint64_t tid = 0;
       if (!python::load(memory_, thread + layout_.thread_native_id, tid))
         break;
-      PythonThread read{static_cast<std::int32_t>(tid), {}, false};
+      PythonThread read;
+      read.tid = static_cast<std::int32_t>(tid);
       if (take(thread, read) && !read.frames.empty())
         all.push_back(std::move(read));
       if (!python::load(memory_, thread + layout_.thread_next, thread))
@@ -166,8 +169,60 @@ class Reader {
       add_integers(seen, frame);
       read.frames.push_back(std::move(frame));
     }
+    add_handled(thread, read);
     read.moving = !walk(thread, after) || before != after;
+    if (read.moving) {
+      read.handles.clear();
+      read.passed.clear();
+    }
     return true;
+  }
+
+  /// What cannot be read to its end is left out.
+  void add_handled(std::uint64_t thread, PythonThread& read) const {
+    const std::uint64_t exception = python::handled_exception(layout_, memory_, thread);
+    char type[256];
+    if (exception == 0 || !python::type_name(memory_, exception, type, sizeof type))
+      return;
+    bool described = true;
+    const bool all =
+        python::for_each_passed(layout_, memory_, exception, [&](const python::RawFrame& raw) {
+          std::uint64_t code_type = 0;
+          described = python::load(memory_, raw.code + python::kObjectType, code_type) &&
+                      code_type == interpreter_.code_type;
+          PythonFrame frame;
+          described = described && describe(raw, frame);
+          read.passed.insert(read.passed.begin(), std::move(frame));
+          return described && read.passed.size() < kFramesMax;
+        });
+    if (all && described && !read.passed.empty())
+      read.handles = std::string(type) + said_by(exception);
+    else
+      read.passed.clear();
+  }
+
+  /// ": no such label: 7"; empty where it was given nothing, or what is neither text nor a number.
+  std::string said_by(std::uint64_t exception) const {
+    std::uint64_t arguments = 0, count = 0;
+    if (!python::load(memory_, exception + python::kExceptionArguments, arguments) ||
+        !python::load(memory_, arguments + python::kTupleSize, count))
+      return "";
+    std::string words;
+    for (std::uint64_t i = 0; i < count && i < kArgumentsMax; ++i) {
+      const std::uint64_t place = arguments + python::kTupleItems + 8 * i;
+      std::uint64_t object = 0;
+      char text[512], type[16];
+      if (!python::load(memory_, place, object) || object == 0 ||
+          !python::type_name(memory_, object, type, sizeof type))
+        return "";
+      const auto number = python::small_integer(layout_, memory_, object, interpreter_.int_type);
+      const bool is_text = std::strcmp(type, "str") == 0 &&
+                           python::text_at(layout_, memory_, place, text, sizeof text) != 0;
+      if (!number && !is_text)
+        return "";
+      words += (i == 0 ? ": " : ", ") + (number ? std::to_string(*number) : std::string(text));
+    }
+    return words;
   }
 
   bool walk(std::uint64_t thread, std::vector<Seen>& frames) const {

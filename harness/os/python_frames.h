@@ -28,6 +28,11 @@ struct PythonThread {
   /// Two readings one after the other were not the same: it runs Python, and may not be where the
   /// frames say.
   bool moving{};
+  /// The exception that it is handling, in an `except` or a `finally`, as a traceback would end:
+  /// "KeyError: 2"; and the frames that it passed, from the one that raised it to the one that
+  /// handles it. Empty: none.
+  std::string handles{};
+  std::vector<PythonFrame> passed{};
 };
 
 /// The threads that have Python frames, of the main interpreter. Errors: kEnvironment (not Python,

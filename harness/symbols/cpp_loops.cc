@@ -269,7 +269,7 @@ std::vector<SourceLoop> CppSource::loops_around(std::int32_t line) const {
     if (!extent.is_loop && extent.first < line && line < extent.last)
       loops.clear();  // They are around the lambda, not around what it calls.
     else if (extent.is_loop && extent.first <= line && line <= extent.last)
-      loops.push_back({extent.first, ""});
+      loops.push_back({extent.first, "", false});
   }
   return loops;
 }

@@ -69,10 +69,26 @@ std::string_view first_word(std::string_view text) {
   return text.substr(0, end);
 }
 
+/// In this line, even if only in a string or a comment.
+bool has_word(std::string_view line, std::string_view word) {
+  const auto is_letter = [&](std::size_t at) {
+    return at < line.size() &&
+           (std::isalnum(static_cast<unsigned char>(line[at])) != 0 || line[at] == '_');
+  };
+  for (std::size_t at = line.find(word); at != std::string_view::npos;
+       at = line.find(word, at + 1)) {
+    if ((at == 0 || !is_letter(at - 1)) && !is_letter(at + word.size()))
+      return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 PythonSource::Statement PythonSource::statement_of(std::string_view text, std::int32_t line,
                                                    std::int32_t indent) {
+  const std::string_view its_line = text.substr(0, text.find('\n'));
+  const bool leaves = has_word(its_line, "break") || has_word(its_line, "return");
   std::string_view word = first_word(text);
   if (word == "async") {
     text.remove_prefix(std::min(text.find_first_not_of(' ', 5), text.size()));
@@ -80,11 +96,14 @@ PythonSource::Statement PythonSource::statement_of(std::string_view text, std::i
   }
   if (word == "for") {
     text.remove_prefix(std::min(text.find_first_not_of(" (", 3), text.size()));
-    return {line, indent, Kind::kLoop, std::string(first_word(text))};
+    return {line, indent, Kind::kLoop, std::string(first_word(text)), leaves};
   }
   if (word == "while")
-    return {line, indent, Kind::kLoop, ""};
-  return {line, indent, word == "def" || word == "class" ? Kind::kScope : Kind::kOther, ""};
+    return {line, indent, Kind::kLoop, "", /*leaves=*/true};
+  const Kind kind = word == "def" || word == "class" ? Kind::kScope
+                    : word == "finally"              ? Kind::kFinally
+                                                     : Kind::kOther;
+  return {line, indent, kind, "", leaves};
 }
 
 PythonSource::PythonSource(std::string_view text) {
@@ -103,12 +122,20 @@ PythonSource::PythonSource(std::string_view text) {
   }
 }
 
-std::vector<SourceLoop> PythonSource::loops_around(std::int32_t line) const {
-  std::vector<SourceLoop> loops;
+bool PythonSource::runs_out(std::vector<Statement>::const_iterator loop) const {
+  bool leaves = loop->leaves;
+  for (auto at = std::next(loop); at != statements_.end() && at->indent > loop->indent; ++at)
+    leaves |= at->leaves;
+  return !leaves;
+}
+
+std::vector<std::vector<PythonSource::Statement>::const_iterator> PythonSource::around(
+    std::int32_t line) const {
+  std::vector<std::vector<Statement>::const_iterator> all;
   auto after = std::upper_bound(statements_.begin(), statements_.end(), line,
                                 [](std::int32_t l, const Statement& s) { return l < s.line; });
   if (after == statements_.begin() || line > lines_)
-    return loops;
+    return all;
   std::int32_t indent = std::prev(after)->indent + 1;  // The statement itself counts.
   for (auto at = after; at != statements_.begin();) {
     --at;
@@ -117,11 +144,25 @@ std::vector<SourceLoop> PythonSource::loops_around(std::int32_t line) const {
     indent = at->indent;
     if (at->kind == Kind::kScope)
       break;
-    if (at->kind == Kind::kLoop)
-      loops.push_back({at->line, at->variable});
+    all.push_back(at);
+  }
+  return all;
+}
+
+std::vector<SourceLoop> PythonSource::loops_around(std::int32_t line) const {
+  std::vector<SourceLoop> loops;
+  for (const auto& statement : around(line)) {
+    if (statement->kind == Kind::kLoop)
+      loops.push_back({statement->line, statement->variable, runs_out(statement)});
   }
   std::reverse(loops.begin(), loops.end());
   return loops;
+}
+
+bool PythonSource::in_finally(std::int32_t line) const {
+  const auto statements = around(line);
+  return std::any_of(statements.begin(), statements.end(),
+                     [](const auto& statement) { return statement->kind == Kind::kFinally; });
 }
 
 }  // namespace lockstep::symbols

@@ -273,7 +273,9 @@ class Resolver::Impl {
   void resolve(Frame& frame) {
     if (frame.is_python()) {
       frame.file = shortened(frame.file);
-      frame.loops = source(python_sources_, frame.module).loops_around(frame.line);
+      const PythonSource& text = source(python_sources_, frame.module);
+      frame.loops = text.loops_around(frame.line);
+      frame.in_finally = text.in_finally(frame.line);
     }
     if (frame.line > 0 || frame.module.empty())
       return;

@@ -81,6 +81,11 @@ Call Call::in_loop(std::int32_t loop_line, std::string variable) const {
   c.loops.push_back({loop_line, std::move(variable)});
   return c;
 }
+Call Call::in_for(std::int32_t loop_line, std::string variable) const {
+  Call c = in_loop(loop_line, std::move(variable));
+  c.loops.back().runs_out = true;
+  return c;
+}
 Call Call::async() const {
   Call c = *this;
   c.record.async = true;

@@ -27,6 +27,8 @@ struct Call {
 
   Call at(std::string site_file, std::int32_t site_line) const;
   Call in_loop(std::int32_t loop_line, std::string variable = "") const;  ///< Outer loops first.
+  Call in_for(std::int32_t loop_line,
+              std::string variable = "") const;  ///< The same; nothing in its body leaves it.
   Call async() const;
   Call pending() const;  ///< Returned, and not completed: its thread waits in Work::wait.
   Call inside() const;   ///< Not returned either.

@@ -9,8 +9,15 @@ def in_lock(lock):
     lock.acquire()  # SITE: lock
 
 
+def lookup(key):
+    return {0: 1}[key]  # SITE: raise
+
+
 def in_socket(end):
-    end.recv(1)  # SITE: socket
+    try:
+        lookup(2)
+    finally:
+        end.recv(1)  # SITE: socket
 
 
 def deep(depth, then, *args):

@@ -89,6 +89,14 @@ TEST(PythonThreads, AreReadFromOutside) {
                           std::to_string(thread.frames.front().line));
       EXPECT_EQ(thread.frames.back().function,
                 thread.tid == program.pid() ? "<module>" : "Thread._bootstrap");
+      const bool handles = thread.frames.front().function == "in_socket";
+      EXPECT_EQ(thread.handles, handles ? "KeyError: 2" : "");
+      ASSERT_EQ(thread.passed.size(), handles ? 2U : 0U);
+      if (handles) {
+        EXPECT_EQ(thread.passed.front().function + ":" + std::to_string(thread.passed.front().line),
+                  marked("lookup", "raise"));
+        EXPECT_EQ(thread.passed.back().function, "in_socket");
+      }
       if (thread.tid != program.pid())
         continue;
       EXPECT_THAT(thread.frames.front().integers,

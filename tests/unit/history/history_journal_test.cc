@@ -54,8 +54,11 @@ TEST(HistoryJournal, EveryEventComesBack) {
                                          .head = 9,
                                          .threads = {{75, 'S', "futex_wait", 11, 12}},
                                          .held_by = {Rank{0}, Rank{2}}}));
-  ASSERT_TRUE(writer->append(StackSample{
-      .at_ns = 5, .pid = 74, .tid = 75, .frames = {{"libc.so", 16, "a.c", 3, "wait"}}}));
+  StackSample stack{
+      .at_ns = 5, .pid = 74, .tid = 75, .frames = {{"libc.so", 16, "a.c", 3, "wait"}}};
+  stack.handles = "KeyError: 2";
+  stack.raised_at.frames = {{"t.py", 7, "t.py", 7, "lookup", {{5, "step", true}}, "", true}};
+  ASSERT_TRUE(writer->append(stack));
   Request request{.at_ns = 6, .role = Role::kRank, .rank = Rank{1}, .id = 8, .message = "step"};
   ASSERT_TRUE(writer->append(request));
   request.answered_ns = 7;
@@ -101,6 +104,8 @@ TEST(HistoryJournal, EveryEventComesBack) {
   EXPECT_EQ(run.states[0].held_by, (RankSet{Rank{0}, Rank{2}}));
   ASSERT_EQ(run.stacks.size(), 1U);
   EXPECT_EQ(run.stacks[0].frames.at(0).function, "wait");
+  EXPECT_EQ(run.stacks[0].handles, "KeyError: 2");
+  EXPECT_EQ(run.stacks[0].raised_at.frames, stack.raised_at.frames);
   ASSERT_EQ(run.requests.size(), 2U);
   EXPECT_EQ(run.requests[0].record, 6U);
   EXPECT_EQ(run.requests[0].at_ns, 6U);

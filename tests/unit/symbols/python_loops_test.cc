@@ -91,6 +91,25 @@ TEST(PythonLoops, TheVariableOfALoopIsTheFirstOfItsNames) {
   EXPECT_EQ(variable("while epoch < 3:"), "");
 }
 
+TEST(PythonLoops, WhetherALoopCanBeLeftBeforeItsEnd) {
+  const auto runs_out = [](const std::string& source) {
+    return PythonSource(source).loops_around(2).at(0).runs_out;
+  };
+  EXPECT_TRUE(runs_out("for x in y:\n  f(x)\n  g(breaks)\nelse:\n  h()\nreturn 1\n"));
+  EXPECT_FALSE(runs_out("for x in y:\n  f(x)\n  if x: break\n"));
+  EXPECT_FALSE(runs_out("for x in y:\n  f(x)\n  if x:\n    return\n"));
+  EXPECT_FALSE(runs_out("while x:\n  f(x)\n"));
+}
+
+TEST(PythonLoops, WhatStandsInAFinally) {
+  const PythonSource source(
+      "try:\n  f()\nfinally:\n  with x:\n    g()\ndef h():\n  k()\nexcept E:\n  m()\n");
+  EXPECT_FALSE(source.in_finally(2));
+  EXPECT_TRUE(source.in_finally(5));
+  EXPECT_FALSE(source.in_finally(7));
+  EXPECT_FALSE(source.in_finally(9));
+}
+
 TEST(PythonLoops, WhatIsNoSourceHasNone) {
   EXPECT_EQ(lines_of(PythonSource("").loops_around(1)), Lines{});
   EXPECT_EQ(lines_of(PythonSource("for x in y:\n  z()").loops_around(99)), Lines{});
