@@ -29,12 +29,22 @@
   "IcSt11char_traitsIcESaIcEEERKN3c1013intrusive_ptrINS_12ProcessGroupE" \
   "NS8_6detail34intrusive_target_default_null_typeISA_EEEE"
 
+#define MAKE_GLOO                                                      \
+  "_ZN4c10d16ProcessGroupGlooC1ERKN3c1013intrusive_ptrINS_5StoreENS1_" \
+  "6detail34intrusive_target_default_null_typeIS3_EEEEiiNS2_INS0_"     \
+  "7OptionsENS5_ISA_EEEE"
+
 typedef void* (*Dlopen)(const char*, int);
 /* c10d::register_process_group(const std::string&, const c10::intrusive_ptr<ProcessGroup>&) */
 typedef void (*RegisterGroup)(const void* name, void* const* group);
+/* c10d::ProcessGroupGloo(const c10::intrusive_ptr<Store>&, int rank, int size,
+ * intrusive_ptr<Options>): what is handed over by value is made by the caller, who passes its
+ * address. */
+typedef void (*MakeGloo)(void* self, void* const* store, int rank, int size, void* options);
 
 static Dlopen real_dlopen;
 static RegisterGroup real_register_group;
+static MakeGloo real_make_gloo;
 static int settled; /* The tap is in, or never will be. */
 struct TapCalls tap_calls;
 char history_directory[PATH_MAX];
@@ -103,6 +113,8 @@ static void enter_if_torch_is_there(void) {
         entered = getpid();
         keeps_words = getenv("LOCKSTEP_LAST_WORDS") != NULL;
         tap_calls.group_created = (void (*)(void*))dlsym(loaded, "lockstep_tap_group_created");
+        tap_calls.backend_created =
+            (void (*)(void*, void*))dlsym(loaded, "lockstep_tap_backend_created");
         tap_calls.python_stack =
             (size_t(*)(char*, size_t))dlsym(loaded, "lockstep_tap_python_stack");
         tap_calls.exception = (size_t(*)(char*, size_t))dlsym(loaded, "lockstep_tap_exception");
@@ -132,25 +144,40 @@ EXPORTED void* dlopen(const char* file, int mode) {
   return library;
 }
 
+/* Found as the loader would find it for the caller. */
+static void* real_of(const char* name, void* caller) {
+  Dl_info asks;
+  void* real = NULL;
+  find_real_dlopen();
+  if (dladdr(caller, &asks) != 0) {
+    void* const library = real_dlopen(asks.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    if (library != NULL)
+      real = dlsym(library, name);
+  }
+  return real != NULL ? real : dlsym(RTLD_NEXT, name);
+}
+
 /* Python makes groups known by this function, before anything is issued on them: the one place
- * where a group is seen that its process never uses. Found as the loader would find it for the
- * caller. */
+ * where a group is seen that its process never uses. */
 EXPORTED void register_group(const void* name, void* const* group) __asm__(REGISTER_GROUP);
 void register_group(const void* name, void* const* group) {
-  if (real_register_group == NULL) {
-    Dl_info caller;
-    find_real_dlopen();
-    if (dladdr(__builtin_return_address(0), &caller) != 0) {
-      void* const library = real_dlopen(caller.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-      if (library != NULL)
-        real_register_group = (RegisterGroup)dlsym(library, REGISTER_GROUP);
-    }
-    if (real_register_group == NULL)
-      real_register_group = (RegisterGroup)dlsym(RTLD_NEXT, REGISTER_GROUP);
-  }
+  if (real_register_group == NULL)
+    real_register_group = (RegisterGroup)real_of(REGISTER_GROUP, __builtin_return_address(0));
   real_register_group(name, group);
   if (tap_calls.group_created != NULL)
     tap_calls.group_created(*group);
+}
+
+/* A backend that may be used without a group around it, and the one place where it is seen in which
+ * store its members met. */
+EXPORTED void make_gloo(void* self, void* const* store, int rank, int size,
+                        void* options) __asm__(MAKE_GLOO);
+void make_gloo(void* self, void* const* store, int rank, int size, void* options) {
+  if (real_make_gloo == NULL)
+    real_make_gloo = (MakeGloo)real_of(MAKE_GLOO, __builtin_return_address(0));
+  real_make_gloo(self, store, rank, size, options);
+  if (tap_calls.backend_created != NULL)
+    tap_calls.backend_created(self, *store);
 }
 
 static pid_t supervisor;

@@ -10,6 +10,7 @@
 /* Of the tap; null while it is not in. */
 struct TapCalls {
   void (*group_created)(void* group);
+  void (*backend_created)(void* backend, void* store);
   size_t (*python_stack)(char* to, size_t size);
   size_t (*exception)(char* to, size_t size);
   void (*leave)(void);

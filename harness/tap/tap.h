@@ -1,6 +1,7 @@
 // The library inside a rank: sees every c10d operation through one kernel at the BackendSelect key,
-// and writes what it sees into a history file. It issues no operation of its own, keeps no Work,
-// Future or group alive, takes no GIL, and holds no lock while user code runs.
+// and what is called on a Gloo backend itself through its table of virtual functions, and writes
+// what it sees into a history file. It issues no operation of its own, keeps no Work, Future or
+// group alive, takes no GIL, and holds no lock while user code runs.
 //
 // Needs LibTorch, the standard library and the history writer; nothing else.
 #pragma once
@@ -9,8 +10,10 @@
 #include <cstdint>
 
 namespace c10d {
+class Backend;
 class ProcessGroup;
-}
+class Store;
+}  // namespace c10d
 
 namespace lockstep::tap {
 
@@ -32,6 +35,10 @@ void set_rank(std::int32_t rank, std::int32_t world_size);
 /// The process has made this group, and nothing was issued on it yet. A group that is not told of
 /// is met at its first operation; then its absence from a history says nothing.
 void group_created(c10d::ProcessGroup& group);
+
+/// The process has made this backend, whose members met in `store`: before a group is put around
+/// it, if any is.
+void backend_created(c10d::Backend& backend, c10d::Store& store);
 
 /// Writes the closing record: the program is done with collectives.
 void stop();
