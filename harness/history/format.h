@@ -34,6 +34,7 @@ enum Capability : std::uint64_t {
   kSeesSites = 1U << 1,        ///< Native call sites.
   kSeesPythonSites = 1U << 2,  ///< Python call sites.
   kForkedChild = 1U << 3,      ///< The file was begun by a child after fork, at its first record.
+  kSeesBackends = 1U << 4,     ///< Calls on a backend itself, past c10d's operators.
 };
 
 struct FileHeader {
@@ -147,6 +148,8 @@ enum GroupFlag : std::uint32_t {
   kMetLate = 1U << 1,  ///< Collectives may have gone before (or past) the tap.
   kRanksKnown = 1U << 2,
   kNameTruncated = 1U << 3,
+  kNamedByStore = 1U << 4,  ///< It has no name of its own: it is told by where its members meet.
+  kInside = 1U << 5,        ///< Called inside calls of other groups alone; they tell all of it.
 };
 
 struct GroupEntry {
@@ -163,7 +166,9 @@ struct GroupEntry {
   std::uint64_t signature_chain, site_chain;  ///< Heads of the digest chain.
   std::uint64_t p2p_issued, p2p_returned, p2p_completed;
   std::int64_t timeout_ms;  ///< 0 = not known.
-  std::uint8_t reserved[16];
+  std::uint64_t store;      ///< Of kNamedByStore: equal where its members can meet; 0 = not known.
+  std::uint32_t renamed;    ///< How often it was; written after what it changed.
+  std::uint8_t reserved[4];
   std::uint64_t signatures[kLastSignatures];  ///< Of collective seq: [seq % 64].
   char name[256];  ///< Zero-terminated; a longer one is cut and hashed at its end.
   std::int32_t ranks[kInlineRanks];

@@ -38,6 +38,7 @@ bool needs_everybody(const Collective& collective) {
 
 std::uint64_t group_key(const Group& group) {
   std::uint64_t key = mix(hash_bytes(group.name.data(), group.name.size()), group.generation);
+  key = mix(key, group.store);
   for (const Rank rank : group.ranks)
     key = mix(key, static_cast<std::uint64_t>(rank.value));
   return key;

@@ -32,7 +32,7 @@ bool sane_area(std::uint64_t offset, std::uint64_t count, std::uint64_t each,
 
 std::uint64_t events_of(const GroupEntry& entry) {
   return entry.issued + entry.returned + entry.completed + entry.p2p_issued + entry.p2p_returned +
-         entry.p2p_completed;
+         entry.p2p_completed + entry.renamed;
 }
 
 }  // namespace
@@ -333,27 +333,20 @@ std::uint64_t ProcessReader::read_groups(std::uint64_t used) {
 
 void ProcessReader::take_group(std::size_t index, const GroupEntry& entry) {
   if (index >= process_.groups.size()) {
-    Group group;
-    group.name = text_of(entry.name);
-    group.generation = entry.generation;
-    group.size = entry.size;
-    group.my_rank = entry.my_rank;
-    if (entry.timeout_ms > 0)
-      group.timeout_ms = entry.timeout_ms;
-    group_sites_.push_back(entry.site);  // Its definition is read after the groups.
-    if ((entry.flags & kRanksKnown) != 0 && entry.rank_count <= kInlineRanks) {
-      for (std::uint32_t i = 0; i < entry.rank_count; ++i)
-        group.ranks.push_back(Rank{entry.ranks[i]});
-    } else if (index < group_ranks_.size()) {
-      group.ranks = group_ranks_[index];
-    }
-    process_.groups.push_back(std::move(group));
+    process_.groups.emplace_back();
     ordinals_.emplace_back();
     inside_.emplace_back();
+    group_sites_.push_back(0);
+    renamed_.push_back(entry.renamed);
+    describe_group(index, entry);
+  } else if (renamed_[index] != entry.renamed) {
+    renamed_[index] = entry.renamed;
+    describe_group(index, entry);
   }
   Group& group = process_.groups[index];
   group.seen_from_creation =
       (entry.flags & kSeenFromCreation) != 0 && (entry.flags & kMetLate) == 0;
+  group.inside = (entry.flags & kInside) != 0;
   group.issued = entry.issued;
   group.returned = entry.returned;
   group.completed = entry.completed;
@@ -364,6 +357,27 @@ void ProcessReader::take_group(std::size_t index, const GroupEntry& entry) {
   const std::uint64_t known = std::min<std::uint64_t>(entry.issued, kLastSignatures);
   for (std::uint64_t seq = entry.issued - known; seq < entry.issued; ++seq)
     group.last_signatures.push_back(entry.signatures[seq % kLastSignatures]);
+}
+
+void ProcessReader::describe_group(std::size_t index, const GroupEntry& entry) {
+  Group& group = process_.groups[index];
+  group.name = text_of(entry.name);
+  group.generation = entry.generation;
+  group.size = entry.size;
+  group.my_rank = entry.my_rank;
+  group.named_by_store = (entry.flags & kNamedByStore) != 0;
+  group.store = entry.store;
+  group.timeout_ms.reset();
+  if (entry.timeout_ms > 0)
+    group.timeout_ms = entry.timeout_ms;
+  group_sites_[index] = entry.site;  // Its definition is read after the groups.
+  group.ranks.clear();
+  if ((entry.flags & kRanksKnown) != 0 && entry.rank_count <= kInlineRanks) {
+    for (std::uint32_t i = 0; i < entry.rank_count; ++i)
+      group.ranks.push_back(Rank{entry.ranks[i]});
+  } else if (index < group_ranks_.size()) {
+    group.ranks = group_ranks_[index];
+  }
 }
 
 void ProcessReader::read_digests(std::uint64_t used) {

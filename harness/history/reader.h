@@ -75,6 +75,7 @@ class ProcessReader {
   std::vector<GroupEntry> group_entries(std::uint64_t used);
   std::uint64_t read_groups(std::uint64_t used);
   void take_group(std::size_t index, const GroupEntry& entry);
+  void describe_group(std::size_t index, const GroupEntry& entry);
   void read_digests(std::uint64_t used);
   void read_slots(const Window& window, std::uint64_t begin, std::uint64_t end, bool final);
   void read_chunk(const Window& window, std::uint64_t begin, std::uint64_t count, bool final);
@@ -106,6 +107,7 @@ class ProcessReader {
   bool definitions_broken_{};
   std::vector<std::vector<Rank>> group_ranks_;  // Those that came as a definition, by group.
   std::vector<std::uint32_t> group_sites_;
+  std::vector<std::uint32_t> renamed_;  // By group: as last read.
   std::uint64_t digests_read_{};
   std::uint64_t next_{};               // Records below have been looked at.
   std::vector<std::uint64_t> absent_;  // Looked at, not there (yet).

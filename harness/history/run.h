@@ -94,6 +94,11 @@ struct Group {
   std::vector<Rank> ranks{};  ///< Global ranks by group rank; empty = not known.
   std::uint32_t site{};
   bool seen_from_creation{};  ///< Every collective since the group's creation was seen.
+  /// It has no name of its own (made without init_process_group): `name` is the prefix of its keys
+  /// in the store where its members meet. Of equal `store` they can; 0: not known.
+  bool named_by_store{};
+  std::uint64_t store{};
+  bool inside{};  ///< Called inside calls of other groups, which tell all of it.
   std::optional<std::int64_t> timeout_ms{};  ///< Its own limit for a wait; none = not known.
   std::uint64_t issued{}, returned{},
       completed{};  ///< Collectives so far, dropped ones included (p2p apart).

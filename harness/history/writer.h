@@ -42,6 +42,8 @@ struct GroupInfo {
   /// Every collective from the group's creation on will be told. False for a group met when already
   /// in use.
   bool from_creation = false;
+  bool named_by_store = false;  ///< See kNamedByStore.
+  std::uint64_t store = 0;
 };
 
 /// A group whose members are about to meet; see CreationRecord.
@@ -100,6 +102,10 @@ class Writer {
   void begin_creation(const CreationInfo& info) noexcept;
   /// The same of calls named `op` that were set aside; see SetAsideRecord.
   void set_aside(const char* op, std::uint32_t calls) noexcept;
+  /// What this group is has come out.
+  void redefine_group(GroupHandle group, const GroupInfo& info) noexcept;
+  /// Whether its calls are all made inside those of other groups, which tell them.
+  void is_inside(GroupHandle group, bool inside) noexcept;
   /// From now on absence of a record says nothing for this group: calls went past the tap.
   void met_late(GroupHandle group) noexcept;
 
@@ -160,6 +166,8 @@ class Writer {
   bool live(const Ticket& ticket) const noexcept;
   bool begin_file() noexcept;
   void write_group(std::uint32_t index) noexcept;
+  void describe_group(std::uint32_t index, const GroupInfo& info) noexcept;
+  void set_flags(GroupHandle group, std::uint32_t set, std::uint32_t cleared) noexcept;
   GroupEntry& entry(std::uint32_t group) noexcept;
   void fold_signature(GroupState& state, GroupEntry& totals, std::uint32_t group,
                       const Issue& call) noexcept;
@@ -204,5 +212,6 @@ class Writer {
 #pragma GCC visibility pop
 
 #include "harness/history/writer_creations.h"
+#include "harness/history/writer_groups.h"
 #include "harness/history/writer_impl.h"
 #include "harness/history/writer_slots.h"

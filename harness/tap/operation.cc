@@ -81,8 +81,10 @@ DType dtype_of(at::ScalarType type) {
   }
 }
 
-ReduceOp reduce_op_of(c10d::ReduceOp::RedOpType type) {
-  switch (type) {
+}  // namespace
+
+ReduceOp reduce_op_of(const c10d::ReduceOp& reduce_op) {
+  switch (reduce_op.op_) {
     case c10d::ReduceOp::SUM:
       return ReduceOp::kSum;
     case c10d::ReduceOp::AVG:
@@ -105,6 +107,8 @@ ReduceOp reduce_op_of(c10d::ReduceOp::RedOpType type) {
       return ReduceOp::kOther;
   }
 }
+
+namespace {
 
 bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
@@ -157,37 +161,46 @@ c10d::ProcessGroup* Operation::group(const c10::IValue* arguments) const {
   return static_cast<c10d::ProcessGroup*>(held_by(arguments[group_]));
 }
 
-struct Operation::Counts {
-  std::uint64_t numel{};
-  std::uint64_t hash{};
-  DType dtype{};
-  bool on_device{};      // Not all of it is in memory of the CPU.
-  std::int32_t gpu{-1};  // Of its first tensor on one.
-};
+void Counts::add(const at::Tensor& tensor) {
+  if (!tensor.defined())
+    return;
+  const auto elements = static_cast<std::uint64_t>(tensor.numel());
+  const DType type = dtype_of(tensor.scalar_type());
+  numel += elements;
+  if (!tensor.is_cpu()) {
+    on_device = true;
+    if (gpu < 0 && tensor.is_cuda())
+      gpu = static_cast<std::int32_t>(tensor.get_device());
+  }
+  hash = history::mix(hash, elements + 1);
+  dtype = dtype == DType::kNone || dtype == type ? type : DType::kMixed;
+}
+
+void Call::set_tensors(const Counts& in, const Counts& out) {
+  issue.numel_in = in.numel;
+  issue.numel_out = out.numel;
+  issue.dtype = in.dtype != DType::kNone ? in.dtype : out.dtype;
+  issue.counts_hash = history::mix(history::mix(in.hash, 1), out.hash);
+  on_device = in.on_device || out.on_device;
+  gpu = in.gpu >= 0 ? in.gpu : out.gpu;
+}
+
+void Call::add_splits(const std::vector<std::int64_t>& splits) {
+  for (const std::int64_t split : splits)
+    issue.counts_hash = history::mix(issue.counts_hash, static_cast<std::uint64_t>(split));
+}
 
 // A tensor, a list of tensors, or a list of lists.
 void Operation::add(const c10::IValue& value, Counts& counts) {
   if (value.isTensor()) {
-    const at::Tensor& tensor = value.toTensor();
-    if (!tensor.defined())
-      return;
-    const auto numel = static_cast<std::uint64_t>(tensor.numel());
-    const DType dtype = dtype_of(tensor.scalar_type());
-    counts.numel += numel;
-    if (!tensor.is_cpu()) {
-      counts.on_device = true;
-      if (counts.gpu < 0 && tensor.is_cuda())
-        counts.gpu = static_cast<std::int32_t>(tensor.get_device());
-    }
-    counts.hash = history::mix(counts.hash, numel + 1);
-    counts.dtype = counts.dtype == DType::kNone || counts.dtype == dtype ? dtype : DType::kMixed;
+    counts.add(value.toTensor());
   } else if (value.isList()) {
     for (const c10::IValue& item : value.toListRef())
       add(item, counts);
   }
 }
 
-Operation::Call Operation::read(const c10::IValue* arguments) const {
+Call Operation::read(const c10::IValue* arguments) const {
   Call call;
   history::Issue& issue = call.issue;
   issue.op = op_;
@@ -196,20 +209,13 @@ Operation::Call Operation::read(const c10::IValue* arguments) const {
     add(arguments[at], in);
   for (const int at : outputs_)
     add(arguments[at], out);
-  issue.numel_in = in.numel;
-  issue.numel_out = out.numel;
-  issue.dtype = in.dtype != DType::kNone ? in.dtype : out.dtype;
-  issue.counts_hash = history::mix(history::mix(in.hash, 1), out.hash);
-  call.on_device = in.on_device || out.on_device;
-  call.gpu = in.gpu >= 0 ? in.gpu : out.gpu;
-  for (const int at : splits_) {
-    for (const std::int64_t split : arguments[at].toIntVector())
-      issue.counts_hash = history::mix(issue.counts_hash, static_cast<std::uint64_t>(split));
-  }
+  call.set_tensors(in, out);
+  for (const int at : splits_)
+    call.add_splits(arguments[at].toIntVector());
   if (reduce_op_ >= 0) {
     const auto* const reduce_op =
         static_cast<const c10d::ReduceOp*>(held_by(arguments[reduce_op_]));
-    issue.reduce_op = reduce_op == nullptr ? ReduceOp::kOther : reduce_op_of(reduce_op->op_);
+    issue.reduce_op = reduce_op == nullptr ? ReduceOp::kOther : reduce_op_of(*reduce_op);
   }
   if (root_ >= 0)
     issue.root = static_cast<std::int32_t>(arguments[root_].toInt());

@@ -16,9 +16,38 @@ struct FunctionSchema;
 }
 namespace c10d {
 class ProcessGroup;
+struct ReduceOp;
+}  // namespace c10d
+
+namespace at {
+class Tensor;
 }
 
 namespace lockstep::tap {
+
+/// Of the tensors that a call takes, or gives back.
+struct Counts {
+  std::uint64_t numel{};
+  std::uint64_t hash{};
+  history::DType dtype{};
+  bool on_device{};      ///< Not all of it is in memory of the CPU.
+  std::int32_t gpu{-1};  ///< Of its first tensor on one.
+
+  void add(const at::Tensor& tensor);
+};
+
+/// One call, as it is to be recorded.
+struct Call {
+  history::Issue issue{};  ///< Everything but the site.
+  bool on_device{};        ///< Not all of its tensors are in memory of the CPU.
+  std::int32_t gpu{-1};    ///< Index of the first of them on one; see Writer::set_device.
+
+  /// The splits of an operation, if it has any, are to be added behind them.
+  void set_tensors(const Counts& in, const Counts& out);
+  void add_splits(const std::vector<std::int64_t>& splits);
+};
+
+history::ReduceOp reduce_op_of(const c10d::ReduceOp& reduce_op);
 
 /// The C++ object inside a boxed custom class, borrowed; null if it is something else. The caller
 /// knows the class from the schema: asking the type system, or counting references, costs more than
@@ -45,16 +74,10 @@ class Operation {
 
   /// Null if the argument is not a group.
   [[nodiscard]] c10d::ProcessGroup* group(const c10::IValue* arguments) const;
-  struct Call {
-    history::Issue issue{};  ///< Everything but the site.
-    bool on_device{};        ///< Not all of its tensors are in memory of the CPU.
-    std::int32_t gpu{-1};    ///< Index of the first of them on one; see Writer::set_device.
-  };
   /// Allocates nothing.
   [[nodiscard]] Call read(const c10::IValue* arguments) const;
 
  private:
-  struct Counts;
   static void add(const c10::IValue& value, Counts& counts);
 
   history::Op op_{};

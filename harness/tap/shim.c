@@ -35,6 +35,11 @@
 
 #define SET_GLOBAL_RANK "_ZN3c1013SetGlobalRankEl"
 
+#define MAKE_GLOO                                                      \
+  "_ZN4c10d16ProcessGroupGlooC1ERKN3c1013intrusive_ptrINS_5StoreENS1_" \
+  "6detail34intrusive_target_default_null_typeIS3_EEEEiiNS2_INS0_"     \
+  "7OptionsENS5_ISA_EEEE"
+
 typedef void* (*Dlopen)(const char*, int);
 /* c10d::register_process_group(const std::string&, const c10::intrusive_ptr<ProcessGroup>&) */
 typedef void (*RegisterGroup)(const void* name, void* const* group);
@@ -42,9 +47,15 @@ typedef void (*RegisterGroup)(const void* name, void* const* group);
  * is made by the caller, who passes its address. */
 typedef void (*MakeGroup)(void* self, void* const* store, int rank, int size);
 
+/* c10d::ProcessGroupGloo(const c10::intrusive_ptr<Store>&, int rank, int size,
+ * intrusive_ptr<Options>): what is handed over by value is made by the caller, who passes its
+ * address. */
+typedef void (*MakeGloo)(void* self, void* const* store, int rank, int size, void* options);
+
 static Dlopen real_dlopen;
 static RegisterGroup real_register_group;
 static MakeGroup real_make_group;
+static MakeGloo real_make_gloo;
 static void (*real_set_global_rank)(long); /* c10::SetGlobalRank(std::int64_t) */
 static int settled;                        /* The tap is in, or never will be. */
 struct TapCalls tap_calls;
@@ -117,6 +128,8 @@ static void enter_if_torch_is_there(void) {
         tap_calls.group_begun =
             (void (*)(void*, int, int))dlsym(loaded, "lockstep_tap_group_begun");
         tap_calls.group_created = (void (*)(void*))dlsym(loaded, "lockstep_tap_group_created");
+        tap_calls.backend_created =
+            (void (*)(void*, void*))dlsym(loaded, "lockstep_tap_backend_created");
         tap_calls.python_stack =
             (size_t(*)(char*, size_t))dlsym(loaded, "lockstep_tap_python_stack");
         tap_calls.exception = (size_t(*)(char*, size_t))dlsym(loaded, "lockstep_tap_exception");
@@ -188,6 +201,18 @@ void set_global_rank(long rank) {
   if (rank < 0 && tap_calls.world_left != NULL)
     tap_calls.world_left();
   real_set_global_rank(rank);
+}
+
+/* A backend that may be used without a group around it, and the one place where it is seen in which
+ * store its members met. */
+EXPORTED void make_gloo(void* self, void* const* store, int rank, int size,
+                        void* options) __asm__(MAKE_GLOO);
+void make_gloo(void* self, void* const* store, int rank, int size, void* options) {
+  if (real_make_gloo == NULL)
+    real_make_gloo = (MakeGloo)real_of(MAKE_GLOO, __builtin_return_address(0));
+  real_make_gloo(self, store, rank, size, options);
+  if (tap_calls.backend_created != NULL)
+    tap_calls.backend_created(self, *store);
 }
 
 static pid_t supervisor;

@@ -1,6 +1,7 @@
 // The library inside a rank: sees every c10d operation through one kernel at the BackendSelect key,
-// and writes what it sees into a history file. It issues no operation of its own, keeps no Work,
-// Future or group alive, takes no GIL, and holds no lock while user code runs.
+// and what is called on a Gloo backend itself through its table of virtual functions, and writes
+// what it sees into a history file. It issues no operation of its own, keeps no Work, Future or
+// group alive, takes no GIL, and holds no lock while user code runs.
 //
 // Needs LibTorch, the standard library and the history writer; nothing else.
 #pragma once
@@ -9,6 +10,7 @@
 #include <cstdint>
 
 namespace c10d {
+class Backend;
 class ProcessGroup;
 class Store;
 }  // namespace c10d
@@ -40,6 +42,9 @@ void group_begun(c10d::Store& store, std::int32_t rank, std::int32_t size);
 
 /// The process is about to leave its world, in destroy_process_group.
 void world_left();
+/// The process has made this backend, whose members met in `store`: before a group is put around
+/// it, if any is.
+void backend_created(c10d::Backend& backend, c10d::Store& store);
 
 /// Writes the closing record: the program is done with collectives.
 void stop();

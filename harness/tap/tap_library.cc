@@ -8,10 +8,13 @@
 #include <cstdlib>
 #include <exception>
 #include <memory>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "harness/tap/backend_calls.cc"
 #include "harness/tap/device.cc"
 #include "harness/tap/groups.cc"
 #include "harness/tap/operation.cc"
+#include "harness/tap/passing.cc"
 #include "harness/tap/python_groups.cc"
 #include "harness/tap/python_sites.cc"
 #include "harness/tap/store_keys.cc"
@@ -72,6 +75,11 @@ extern "C" __attribute__((visibility("default"))) void lockstep_tap_group_create
     c10d::ProcessGroup* group) {
   if (group != nullptr)
     lockstep::tap::group_created(*group);
+}
+extern "C" __attribute__((visibility("default"))) void lockstep_tap_backend_created(
+    c10d::Backend* backend, c10d::Store* store) {
+  if (backend != nullptr && store != nullptr)
+    lockstep::tap::backend_created(*backend, *store);
 }
 extern "C" __attribute__((visibility("default"))) void lockstep_tap_leave() {
   lockstep::tap::stop();

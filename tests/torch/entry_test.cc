@@ -136,6 +136,55 @@ TEST(Entry, EveryWayToIssueAnOperationIsSeen) {
   }
 }
 
+/// Of Gloo.
+bool has_no_future(history::Op op) {
+  return history::is_point_to_point(op) || op == history::Op::kReduceScatter ||
+         op == history::Op::kReduceScatterSingle;
+}
+
+TEST(Entry, CallsOnABackendItselfAreSeen) {
+  const Entered run = run_entered("backend_calls.py", 2);
+  ASSERT_THAT(run.statuses, ElementsAre(0, 0)) << run.output;
+  EXPECT_EQ(run.output, run_plain("backend_calls.py", 2).output);
+  for (const int rank : {0, 1}) {
+    const Process& process = run.of_rank(rank);
+    EXPECT_NE(process.capabilities & history::kSeesBackends, 0U);
+    std::vector<std::string> groups, in_first, others;
+    for (std::uint32_t i = 0; i < process.groups.size(); ++i) {
+      EXPECT_TRUE(process.vouches(i)) << process.groups[i].name;
+      groups.push_back(process.groups[i].name +
+                       (process.groups[i].named_by_store ? " by store" : ""));
+      EXPECT_EQ(process.groups[i].named_by_store, process.groups[i].store != 0);
+    }
+    EXPECT_THAT(groups, ElementsAre("a/backend by store", "around by store", "0"));
+    for (const Collective& call : process.collectives) {
+      EXPECT_TRUE(call.returned_ns);
+      (call.group == 0 ? in_first : others)
+          .push_back(std::string(name_of(call.op)) + (call.group == 2 ? " of 0" : ""));
+      EXPECT_EQ(call.completion_unseen, has_no_future(call.op)) << name_of(call.op) << call.seq;
+      EXPECT_THAT(line_of(process, call), HasSubstr("backend_calls.py:"));
+    }
+    EXPECT_THAT(others, ElementsAre("all_reduce", "all_reduce", "all_reduce of 0"));
+    const std::vector<std::string> expected{"all_reduce",
+                                            "all_reduce",
+                                            "all_reduce_coalesced",
+                                            "broadcast",
+                                            "reduce",
+                                            "all_gather",
+                                            "all_gather_into_tensor",
+                                            "reduce_scatter",
+                                            "reduce_scatter_tensor",
+                                            "gather",
+                                            "scatter",
+                                            "all_to_all_single",
+                                            "barrier",
+                                            rank == 0 ? "send" : "recv",
+                                            "all_reduce"};  // This one raised.
+    EXPECT_EQ(in_first, expected);
+    EXPECT_TRUE(process.collectives.back().failed);
+  }
+}
+
 TEST(Entry, OnlyProcessesWithAGroupWriteAHistory) {
   const Entered run = run_entered("children.py", 1);
   EXPECT_THAT(run.statuses, ElementsAre(0)) << run.output;
@@ -246,9 +295,10 @@ TEST(Entry, OfOursTheTapExportsWhatTheShimCalls) {
       ours.push_back(line.substr(line.rfind(' ') + 1));
   }
   EXPECT_THAT(
-      ours, testing::UnorderedElementsAre("lockstep_tap_exception", "lockstep_tap_group_begun",
-                                          "lockstep_tap_group_created", "lockstep_tap_leave",
-                                          "lockstep_tap_python_stack", "lockstep_tap_world_left"));
+      ours, testing::UnorderedElementsAre("lockstep_tap_backend_created", "lockstep_tap_exception",
+                                          "lockstep_tap_group_begun", "lockstep_tap_group_created",
+                                          "lockstep_tap_leave", "lockstep_tap_python_stack",
+                                          "lockstep_tap_world_left"));
 }
 
 }  // namespace

@@ -9,7 +9,10 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "fixtures/implementations/ddp.h"
 #include "fixtures/implementations/process_group.h"
@@ -57,28 +60,35 @@ std::string shown(const Collective& c) {
          std::string(name_of(c.reduce_op)) + " root " + std::to_string(c.root);
 }
 
-TEST(Tap, SeesEveryCollectiveOfADdpStep) {
+std::vector<Process> seen_on_two(const std::function<void(RankContext&)>& body) {
   std::vector<Process> seen;
   run_ranks(
       2,
-      [](RankContext& context) -> std::string {
+      [&](RankContext& context) -> std::string {
         begin_tap(context);
-        const Tensor weight = at::ones({3}, at::kDouble).set_requires_grad(true);
-        const Tensor buffer = at::ones({2}, at::kDouble);
-        parallel::Module module;
-        module.parameters = {{"weight", weight}};
-        module.buffers = [&] { return std::vector<parallel::NamedTensor>{{"buffer", buffer}}; };
-        module.forward = [&](const Tensor& input) { return (weight * input).sum(); };
-        const auto ddp = parallel::Ddp::wrap(std::move(module), context.group);
-        for (int step = 0; step < 2; ++step)
-          ddp->forward(at::ones({3}, at::kDouble)).backward();
-        context.group->barrier()->wait();
+        body(context);
         tap::stop();
         return "";
       },
       [&](const fs::path& directory) {
         seen = {read_rank(directory, 0), read_rank(directory, 1)};
       });
+  return seen;
+}
+
+TEST(Tap, SeesEveryCollectiveOfADdpStep) {
+  const std::vector<Process> seen = seen_on_two([](RankContext& context) {
+    const Tensor weight = at::ones({3}, at::kDouble).set_requires_grad(true);
+    const Tensor buffer = at::ones({2}, at::kDouble);
+    parallel::Module module;
+    module.parameters = {{"weight", weight}};
+    module.buffers = [&] { return std::vector<parallel::NamedTensor>{{"buffer", buffer}}; };
+    module.forward = [&](const Tensor& input) { return (weight * input).sum(); };
+    const auto ddp = parallel::Ddp::wrap(std::move(module), context.group);
+    for (int step = 0; step < 2; ++step)
+      ddp->forward(at::ones({3}, at::kDouble)).backward();
+    context.group->barrier()->wait();
+  });
   ASSERT_EQ(seen.size(), 2U);
   for (const Process& process : seen) {
     std::vector<std::string> ops;
@@ -115,8 +125,8 @@ TEST(Tap, SeesEveryCollectiveOfADdpStep) {
 
 // Every operator of c10d that Gloo has, on two ranks. By the names that every supported torch has.
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-void every_operation(RankContext& context) {
-  c10d::ProcessGroup& group = *context.group;
+template <class Group>
+void every_operation(Group& group, int rank) {
   const auto full = [](std::int64_t n) { return at::ones({n}, at::kFloat); };
   const auto wait = [](const c10::intrusive_ptr<c10d::Work>& work) { work->wait(); };
   Tensors one{full(4)};
@@ -137,17 +147,17 @@ void every_operation(RankContext& context) {
   wait(group._reduce_scatter_base(one[0], wide));
   wait(group.reduce_scatter_tensor_coalesced(one, wides));
   std::vector<Tensors> none;
-  wait(context.rank == 0 ? group.gather(lists, one) : group.gather(none, one));
-  wait(context.rank == 0 ? group.scatter(one, lists) : group.scatter(one, none));
+  wait(rank == 0 ? group.gather(lists, one) : group.gather(none, one));
+  wait(rank == 0 ? group.scatter(one, lists) : group.scatter(one, none));
   std::vector<std::int64_t> splits{3, 5};
-  if (context.rank == 1)
+  if (rank == 1)
     splits = {5, 3};
-  std::vector<std::int64_t> sent{context.rank == 0 ? 3 : 5, context.rank == 0 ? 5 : 3};
+  std::vector<std::int64_t> sent{rank == 0 ? 3 : 5, rank == 0 ? 5 : 3};
   Tensor received = full(8);
   wait(group.alltoall_base(received, wide, splits, sent));
   wait(group.barrier());
   group.monitoredBarrier({});
-  if (context.rank == 0) {
+  if (rank == 0) {
     wait(group.send(one, 1, 7));
     wait(group.send(one, 1, 8));
   } else {
@@ -157,19 +167,7 @@ void every_operation(RankContext& context) {
   wait(group.allreduce(one));
 }
 
-TEST(Tap, SeesEveryOperationAndVouches) {
-  std::vector<Process> seen;
-  run_ranks(
-      2,
-      [](RankContext& context) -> std::string {
-        begin_tap(context);
-        every_operation(context);
-        tap::stop();
-        return "";
-      },
-      [&](const fs::path& directory) {
-        seen = {read_rank(directory, 0), read_rank(directory, 1)};
-      });
+void expect_every_operation(const std::vector<Process>& seen) {
   ASSERT_EQ(seen.size(), 2U);
   for (int rank = 0; rank < 2; ++rank) {
     const Process& process = seen[static_cast<std::size_t>(rank)];
@@ -212,6 +210,52 @@ TEST(Tap, SeesEveryOperationAndVouches) {
   EXPECT_EQ(seen[0].collectives[4].counts_hash, seen[1].collectives[4].counts_hash);
 }
 
+TEST(Tap, SeesEveryOperationAndVouches) {
+  expect_every_operation(
+      seen_on_two([](RankContext& context) { every_operation(*context.group, context.rank); }));
+}
+
+c10::intrusive_ptr<c10d::Store> store_with_prefix(const RankContext& context) {
+  return c10::make_intrusive<c10d::PrefixStore>(
+      "3", c10::make_intrusive<c10d::PrefixStore>(
+               "members", c10::make_intrusive<c10d::FileStore>(
+                              (context.directory / "members").string(), context.world)));
+}
+
+TEST(Tap, SeesEveryOperationOfABackendAlone) {
+  const std::vector<Process> seen = seen_on_two([](RankContext& context) {
+    const auto backend = context.group->getDefaultBackend();
+    tap::backend_created(*backend, *store_with_prefix(context));
+    every_operation(*backend, context.rank);
+  });
+  expect_every_operation(seen);
+  for (const Process& process : seen) {
+    EXPECT_NE(process.capabilities & history::kSeesBackends, 0U);
+    EXPECT_EQ(process.groups[0].name, "members/3");
+    EXPECT_TRUE(process.groups[0].named_by_store);
+  }
+  EXPECT_NE(seen[0].groups[0].store, 0U);
+  EXPECT_EQ(seen[0].groups[0].store, seen[1].groups[0].store);
+}
+
+TEST(Tap, AGroupAroundABackendIsThatBackend) {
+  const std::vector<Process> seen = seen_on_two([](RankContext& context) {
+    Tensors one{at::ones({1})};
+    const auto backend = context.group->getDefaultBackend();
+    tap::backend_created(*backend, *store_with_prefix(context));
+    context.group->allreduce(one)->wait();
+    backend->allreduce(one)->wait();
+  });
+  ASSERT_EQ(seen.size(), 2U);
+  for (const Process& process : seen) {
+    ASSERT_EQ(process.groups.size(), 1U);
+    EXPECT_EQ(process.groups[0].name, "world");
+    EXPECT_FALSE(process.groups[0].named_by_store);
+    EXPECT_EQ(process.groups[0].issued, 2U);
+    EXPECT_TRUE(process.vouches(0));
+  }
+}
+
 /// The history of rank 0 after `body` on every rank; empty if there is none.
 std::vector<Process> seen_on_rank_0(int world,
                                     const std::function<std::string(RankContext&)>& body) {
@@ -225,7 +269,10 @@ TEST(Tap, CallsPastItEndTheVouching) {
     begin_tap(context);
     Tensors one{at::ones({1})};
     context.group->allreduce(one)->wait();
-    context.group->getDefaultBackend()->allreduce(one)->wait();
+    // By name, not by the table of virtual functions.
+    static_cast<c10d::ProcessGroupGloo&>(*context.group->getDefaultBackend())
+        .c10d::ProcessGroupGloo::allreduce(one, {})
+        ->wait();
     context.group->allreduce(one)->wait();
     return "";
   });

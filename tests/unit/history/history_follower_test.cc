@@ -57,6 +57,48 @@ TEST(HistoryFollower, SeesWhatIsNew) {
   EXPECT_THAT(follower.run().missing, ElementsAre());
 }
 
+TEST(HistoryFollower, AGroupIsToldWhatItIsWhenThatComesOut) {
+  const TempDir place;
+  Follower follower(place.path(), place / "lockstep.jsonl");
+  const auto writer = open_writer(place);
+  ASSERT_NE(writer, nullptr);
+  GroupInfo info;
+  info.name = "members/3";
+  info.size = 2;
+  info.named_by_store = true;
+  info.store = 7;
+  const GroupHandle group = writer->define_group(info);
+  EXPECT_TRUE(follower.poll());
+  const Process& process = follower.run().processes.at(0);
+  EXPECT_TRUE(process.groups.at(0).named_by_store);
+  EXPECT_EQ(process.groups[0].store, 7U);
+  EXPECT_FALSE(process.vouches(0));
+  define(*writer, "dp");
+  writer->issue(group, all_reduce(5));
+  const std::int32_t ranks[] = {3, 1};
+  info = {};
+  info.name = "dp";
+  info.size = 2;
+  info.my_rank = 1;
+  info.ranks = ranks;
+  info.rank_count = 2;
+  info.from_creation = true;
+  writer->redefine_group(group, info);
+  EXPECT_TRUE(follower.poll());
+  const Group& now = process.groups.at(0);
+  EXPECT_EQ(now.name, "dp");
+  EXPECT_THAT(now.ranks, ElementsAre(Rank{3}, Rank{1}));
+  EXPECT_EQ(now.my_rank, 1);
+  EXPECT_EQ(now.issued, 1U);
+  EXPECT_FALSE(now.named_by_store);
+  EXPECT_EQ(now.store, 0U);
+  EXPECT_TRUE(process.vouches(0));
+  writer->is_inside(group, true);
+  writer->issue(group, all_reduce(5));
+  EXPECT_TRUE(follower.poll());
+  EXPECT_TRUE(now.inside);
+}
+
 /// Calls `between` after the first of the two reads that each piece of the ring takes.
 class OvertakenSource final : public ByteSource {
  public:

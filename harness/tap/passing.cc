@@ -1,0 +1,92 @@
+#include "harness/tap/passing.h"
+
+#include "harness/tap/device.h"
+#include "harness/tap/stack.h"
+
+namespace torch::autograd {
+TORCH_API int get_current_graph_task_id();  // Of graph_task.h, which asks for much more.
+}  // namespace torch::autograd
+
+namespace lockstep::tap {
+
+Recorder* recorder = nullptr;
+
+namespace {
+
+/// Which GPU the process works on, at its first tensor on one.
+void tell_device(std::int32_t index) {
+  CudaDevice device;
+  if (!recorder->device_told.exchange(true) && ask_driver(index, device))
+    recorder->writer->set_device(index, device.visible, device.uuid);
+}
+
+}  // namespace
+
+__attribute__((noinline)) std::uint32_t call_site(std::uint32_t skip) {
+  if (!recorder->sites)
+    return 0;
+  if (recorder->python) {
+    const std::int32_t backward = torch::autograd::get_current_graph_task_id();
+    if (const std::uint32_t site = recorder->python_sites.site(*recorder->writer, backward);
+        site != 0)
+      return site;
+  }
+  std::array<const void*, history::kFramesMax> addresses;
+  const std::uint32_t count =
+      return_addresses(addresses.data(), history::kFramesMax, /*skip=*/skip + 1);
+  return recorder->writer->site(addresses.data(), count);
+}
+
+FutureSupport::Answer FutureSupport::known(const std::type_info& type) const {
+  for (const Entry& entry : entries_) {
+    if (entry.type.load(std::memory_order_acquire) == &type)
+      return entry.answer.load(std::memory_order_relaxed);
+  }
+  return Answer::kNotAsked;
+}
+
+void FutureSupport::learn(const std::type_info& type, Answer answer) {
+  for (Entry& entry : entries_) {
+    const std::type_info* have = nullptr;
+    if (!entry.type.compare_exchange_strong(have, &type, std::memory_order_acq_rel) &&
+        have != &type)
+      continue;
+    entry.answer.store(answer, std::memory_order_relaxed);
+    return;
+  }
+}
+
+__attribute__((noinline)) Passing::Passing(Groups::Known& known, Call& call, std::uint32_t skip)
+    : known_(known), on_device_(call.on_device), on_gpu_(call.gpu >= 0) {
+  call.issue.site = call_site(skip + 1);
+  ticket_ = recorder->writer->issue({known.handle.load(std::memory_order_relaxed)}, call.issue);
+  if (on_gpu_ && !recorder->device_told.load(std::memory_order_relaxed))
+    tell_device(call.gpu);
+}
+
+Passing::~Passing() {
+  if (failed_ || result_ == Result::kThere)
+    recorder->writer->returned_completed(ticket_, failed_);
+  else if (result_ == Result::kUntold)
+    recorder->writer->returned_untold(ticket_);
+  else
+    recorder->writer->returned(ticket_);
+  Groups::leave(known_);
+}
+
+void Passing::follow(const Future& future) {
+  if (!future) {
+    result_ = Result::kUntold;
+  } else if (future->completed()) {
+    failed_ = future->hasError();
+  } else {
+    result_ = Result::kLater;
+    future->addCallback(
+        [ticket = ticket_](c10::ivalue::Future& done) {
+          recorder->writer->completed(ticket, done.hasError());
+        },
+        /*uses_future=*/false);
+  }
+}
+
+}  // namespace lockstep::tap
