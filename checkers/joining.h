@@ -1,7 +1,9 @@
 // Did every rank come to init_process_group? LS107: some wait there for one that has not, when the
-// limit that the user set ended the run. It is no collective yet, so only their stacks show it.
+// limit that the user set ended the run, or somebody interrupted it after a long wait. It is no
+// collective yet, so only their stacks show it.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -13,6 +15,14 @@ namespace lockstep::checkers {
 /// group, nobody is there who could start it again, and all others wait for it in
 /// init_process_group. None unless it is certain.
 std::optional<std::string> cannot_all_join(const Run& run);
+
+/// A rank that is in no group so far, as of the last look at it.
+struct BeforeItsGroup {
+  std::optional<std::uint64_t> joining_since_ns{};  ///< When it was first seen to wait there.
+  std::optional<SiteRef> site{};
+};
+/// None if it is in one, has ended, or was never looked at.
+std::optional<BeforeItsGroup> before_its_group(const Run& run, Rank rank, std::uint64_t cutoff_ns);
 
 class Joining : public Checker {
  public:

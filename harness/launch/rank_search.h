@@ -37,6 +37,10 @@ class RankSearch {
   News look();
   /// Everything that the job started and that is there.
   const std::vector<os::ProcessStat>& look_at_family();
+  /// Of those that live, as their histories show; a command may do one job after another.
+  [[nodiscard]] std::vector<Watched> in_a_group() const;
+  /// As last read.
+  [[nodiscard]] const std::vector<os::ProcessStat>& family() const { return family_.last(); }
   /// The job is over, or about to be ended: who else is a rank.
   void settle();
   /// Of the largest default group that was seen.
@@ -45,7 +49,6 @@ class RankSearch {
  private:
   bool look_at_environments(const std::vector<os::ProcessStat>& family);
   bool look_at_histories();
-  [[nodiscard]] bool is_in_a_group() const;
 
   history::Follower& follower_;
   FamilyWatch& family_;

@@ -1,5 +1,7 @@
 #include "harness/launch/tracked_processes.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <csignal>
 #include <utility>
@@ -129,6 +131,15 @@ void TrackedProcesses::believe_the_rest() {
 
 void TrackedProcesses::take_end(Tracked& process) {
   launch::take_end(process, process.only_told ? nullptr : journal_);
+}
+
+void TrackedProcesses::reap_inherited(const std::vector<os::ProcessStat>& family) {
+  for (const os::ProcessStat& process : family) {
+    if (!process.zombie() || process.parent != ::getpid())
+      continue;
+    if (const Tracked* const one = find(process.id); one != nullptr && !one->lives())
+      os::reap_pid_if_ended(process.id.pid);
+  }
 }
 
 bool TrackedProcesses::has(Rank rank) const {

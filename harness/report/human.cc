@@ -67,10 +67,17 @@ std::string ends_text(const Report& report) {
   return text;
 }
 
+/// "1 group", of "groups".
+std::string_view in_number(std::string_view noun, std::uint64_t count) {
+  if (count == 1 && noun.ends_with('s'))
+    noun.remove_suffix(noun.ends_with("sses") ? 2 : 1);
+  return noun;
+}
+
 std::string examined_text(const Verdict& check) {
   std::string text;
   for (const auto& [noun, count] : check.examined)
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, noun);
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, in_number(noun, count));
   return text;
 }
 
