@@ -7,6 +7,7 @@
 #include <map>
 #include <tuple>
 
+#include "checkers/failures.h"
 #include "checkers/gloo_teardown.h"
 #include "checkers/sites.h"
 #include "harness/history/rank_places.h"
@@ -301,14 +302,29 @@ bool was_left_out(const Run& run, const ProcessEnd& end) {
          was_between_calls(run, *end.rank) && journal_is_whole(run);
 }
 
+const LauncherEnd* launcher_killed(const Run& run) {
+  const auto first =
+      std::min_element(run.launcher_ends.begin(), run.launcher_ends.end(),
+                       [](const auto& a, const auto& b) { return a.at_ns < b.at_ns; });
+  return first == run.launcher_ends.end() ? nullptr : &*first;
+}
+
+std::string in_words(const LauncherEnd& end) {
+  return fmt::format("{} (pid {}) was killed by {}", end.name, end.pid, signal_name(end.signal));
+}
+
 std::optional<std::uint64_t> ended_from_outside_ns(const Run& run) {
-  const std::optional<std::uint64_t> first = first_asked_ns(run);
+  std::optional<std::uint64_t> first = first_asked_ns(run);
+  const LauncherEnd* const killed = launcher_killed(run);
+  if (killed != nullptr && killed->at_ns < first.value_or(kNever))
+    first = killed->at_ns;
   const auto before = [&](std::uint64_t at_ns) { return first && at_ns < *first; };
   const bool by_themselves =
       std::any_of(run.raised.begin(), run.raised.end(),
                   [&](const Raised& raised) { return raised.rank && before(raised.at_ns); }) ||
       std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
-        const bool ended_well = history::is_command(run, end.pid) && end.exit_status == 0;
+        const bool ended_well =
+            killed == nullptr && history::is_command(run, end.pid) && end.exit_status == 0;
         const bool failed_before = end.role == Role::kRank && !ended_as_asked(run, end) &&
                                    end.exit_status != 0 && before(failed_ns(run, end));
         return ended_well || failed_before || was_left_out(run, end);

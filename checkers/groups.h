@@ -87,8 +87,16 @@ inline bool journal_is_whole(const Run& run) { return run.live || run.journal_co
 /// a rule) asked the others to end: on a busy machine its end may be seen later.
 bool was_left_out(const Run& run, const ProcessEnd& end);
 
+/// Whoever started ranks and was killed first, while they lived; null if nobody was.
+const LauncherEnd* launcher_killed(const Run& run);
+
+/// "torchrun (pid 4711) was killed by SIGUSR1".
+std::string in_words(const LauncherEnd& end);
+
 /// When one of the job (a launcher, as a rule) began to end the ranks, before any of them had
-/// failed or ended, and did not end well itself: it was asked to end, or had waited long enough.
+/// failed or ended, and did not end well itself: it was asked to end, or had waited long enough. Or
+/// when it was killed, before any of them had failed: what they do from then on, they may do
+/// because of it.
 std::optional<std::uint64_t> ended_from_outside_ns(const Run& run);
 
 /// When something was first ended by us, or from outside: what follows came of it, if not kNever.

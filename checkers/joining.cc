@@ -1,17 +1,16 @@
 #include "checkers/joining.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
-#include <set>
 
 #include "checkers/failure_words.h"
+#include "checkers/given_twice.h"
 #include "checkers/groups.h"
 #include "checkers/owing.h"
 #include "checkers/sites.h"
 #include "checkers/stall.h"
+#include "checkers/strangers.h"
 #include "checkers/wait_stacks.h"
 #include "harness/history/rank_places.h"
 
@@ -22,24 +21,19 @@ constexpr std::uint64_t kLongNs = 2'000'000'000;
 
 /// Of a rank's main thread, the last before `cutoff_ns`; null if it was not seen. A process that
 /// has ended (an earlier job or attempt) is no longer the rank.
-const StackSample* main_stack_of(const Run& run, Rank rank, std::uint64_t cutoff_ns) {
+const StackSample* main_stack_of(const Run& run, Rank rank, std::uint64_t cutoff_ns,
+                                 std::uint64_t seen_until_ns) {
   const StackSample* last = nullptr;
   for (const StackSample& stack : run.stacks) {
-    if (stack.rank == rank && stack.tid == stack.pid && stack.at_ns <= cutoff_ns &&
+    if (stack.rank == rank && stack.tid == stack.pid && stack.at_ns <= seen_until_ns &&
         (last == nullptr || stack.at_ns >= last->at_ns) && !has_ended(run, stack.pid, cutoff_ns))
       last = &stack;
   }
   return last;
 }
 
-/// In Python's init_process_group, or where C++ makes its store and its first group.
-bool are_of_joining(const std::vector<Frame>& frames) {
-  return std::any_of(frames.begin(), frames.end(), [](const Frame& frame) {
-    const std::string_view name = frame.function;
-    return (name == "init_process_group" &&
-            frame.file.find("/torch/distributed/") != std::string::npos) ||
-           name == "c10d::TCPStore::TCPStore" || name == "c10d::ProcessGroupGloo::ProcessGroupGloo";
-  });
+const StackSample* main_stack_of(const Run& run, Rank rank, std::uint64_t cutoff_ns) {
+  return main_stack_of(run, rank, cutoff_ns, cutoff_ns);
 }
 
 bool is_joining(const StackSample* stack) {
@@ -55,17 +49,51 @@ const Raised* raised_while_joining(const Run& run, Rank rank) {
   return raised == run.raised.end() ? nullptr : &*raised;
 }
 
-/// Where nobody is missing this takes milliseconds.
-bool has_long_been_joining(const Run& run, Rank rank) {
-  const StackSample* const last = main_stack_of(run, rank, kNever);
-  return last != nullptr && lasted_ns(run, *last, [](const StackSample& stack) {
-                              return is_joining(&stack);
-                            }) >= kLongNs;
+bool was(const Run& run, std::string_view ended) {
+  return std::any_of(run.acted.begin(), run.acted.end(),
+                     [&](const Acted& act) { return act.action == ended; });
 }
 
-bool a_limit_ended_it(const Run& run) {
-  return std::any_of(run.acted.begin(), run.acted.end(),
-                     [](const Acted& act) { return act.action == "deadline"; });
+/// Its launcher was killed by then: who waits for whom from then on may be due to that.
+bool was_orphaned(const Run& run, std::uint64_t cutoff_ns) {
+  const LauncherEnd* const killed = launcher_killed(run);
+  return killed != nullptr && killed->at_ns <= cutoff_ns;
+}
+
+/// For how long it has been seen to wait in init_process_group; 0: it is not there. (Who was asked
+/// to end by a key of the terminal, and waits on, waited before.)
+std::uint64_t joining_for_ns(const Run& run, Rank rank, std::uint64_t cutoff_ns) {
+  const StackSample* last =
+      main_stack_of(run, rank, cutoff_ns, was(run, "interrupted") ? kNever : cutoff_ns);
+  if (!is_joining(last))
+    last = main_stack_of(run, rank, cutoff_ns);
+  return !is_joining(last)
+             ? 0
+             : lasted_ns(run, *last, [](const StackSample& stack) { return is_joining(&stack); });
+}
+
+/// Where nobody is missing this takes milliseconds.
+bool has_long_been_joining(const Run& run, Rank rank) {
+  return is_joining(main_stack_of(run, rank, kNever)) &&
+         joining_for_ns(run, rank, kNever) >= kLongNs;
+}
+
+/// The shortest wait of these.
+std::uint64_t all_joining_for_ns(const Run& run, const RankSet& waiting, std::uint64_t cutoff_ns) {
+  std::uint64_t shortest = kNever;
+  for (const Rank rank : waiting)
+    shortest = std::min(shortest, joining_for_ns(run, rank, cutoff_ns));
+  return waiting.empty() ? 0 : shortest;
+}
+
+/// A limit ended the run, or somebody who may have been wrong lost patience with it.
+bool was_given_up(const Run& run, const RankSet& waiting, std::uint64_t cutoff_ns) {
+  constexpr auto kPatienceNs = static_cast<std::uint64_t>(  // As for any other wait.
+      std::chrono::nanoseconds(kStallIsNoticedAfter).count());
+  const bool orphaned = was_orphaned(run, cutoff_ns);
+  return (was(run, "deadline") && !orphaned) ||
+         ((was(run, "interrupted") || orphaned) &&
+          all_joining_for_ns(run, waiting, cutoff_ns) >= kPatienceNs);
 }
 
 /// A rank host was asked to make the group, has not answered, and is held by nothing of its own.
@@ -137,40 +165,25 @@ std::vector<std::string> what_holds(const Run& run, const RankSet& absent,
   return holds;
 }
 
-/// Ranks that several processes want to be: each of them was last seen on its way into the group.
-std::map<Rank, std::set<std::int32_t>> claimed_twice(const Run& run, std::uint64_t cutoff_ns) {
-  std::map<Rank, std::map<std::int32_t, const StackSample*>> last;
-  for (const StackSample& stack : run.stacks) {
-    if (stack.rank && stack.tid == stack.pid && stack.at_ns <= cutoff_ns)
-      last[*stack.rank][stack.pid] = &stack;
+/// Those whose last process was in a group, and has ended.
+RankSet had_their_group(const Run& run, const RankSet& absent) {
+  RankSet had;
+  for (const Rank rank : absent) {
+    const Process* const process = current_process(run, rank);
+    if (process != nullptr && !process->groups.empty() && process->pid == pid_of(run, rank))
+      had.insert(rank);
   }
-  std::map<Rank, std::set<std::int32_t>> claimed;
-  for (const auto& [rank, stacks] : last) {
-    for (const auto& [pid, stack] : stacks) {
-      if (is_joining(stack) && !has_ended(run, pid, cutoff_ns))
-        claimed[rank].insert(pid);
-    }
-  }
-  std::erase_if(claimed, [](const auto& rank_and_pids) { return rank_and_pids.second.size() < 2; });
-  return claimed;
+  return had;
 }
 
-Finding joined_twice(const std::map<Rank, std::set<std::int32_t>>& claimed, const Ranks& ranks,
-                     std::uint64_t cutoff_ns) {
-  Finding finding;
-  finding.code = "LS107";
-  finding.confidence = Confidence::kCertain;
-  finding.at_ns = cutoff_ns;
-  finding.affected = ranks.waiting;
-  for (const auto& [rank, pids] : claimed) {
-    finding.culprits.insert(rank);
-    finding.evidence.push_back(fmt::format("rank {} is there {} times: pid {}", rank.value,
-                                           pids.size(), fmt::join(pids, " and pid ")));
+/// Of the world that the others were told. (Its process may be on another host.)
+RankSet never_started(const Run& run, const RankSet& absent) {
+  RankSet none;
+  for (const Rank rank : absent) {
+    if (pid_of(run, rank) == 0 && current_process(run, rank) == nullptr)
+      none.insert(rank);
   }
-  finding.headline =
-      fmt::format("{}; all of them wait in init_process_group", fmt::join(finding.evidence, "; "));
-  finding.cause = "whatever starts the ranks gave several of them one RANK";
-  return finding;
+  return none;
 }
 
 Finding never_joined(const Run& run, const Ranks& ranks, std::uint64_t cutoff_ns) {
@@ -180,6 +193,7 @@ Finding never_joined(const Run& run, const Ranks& ranks, std::uint64_t cutoff_ns
   finding.at_ns = cutoff_ns;
   finding.affected = ranks.waiting;
   const char* wait = ranks.waiting.size() == 1 ? "waits" : "wait";
+  const RankSet never = ranks.absent.minus(had_their_group(run, ranks.absent));
   if (ranks.absent.empty()) {
     finding.headline =
         fmt::format("{} {} in init_process_group, and all that were started are there",
@@ -189,15 +203,30 @@ Finding never_joined(const Run& run, const Ranks& ranks, std::uint64_t cutoff_ns
                           "is another, two of them ask for one rank, or the program asks for more "
                           "ranks than WORLD_SIZE"
                         : "WORLD_SIZE is larger than the number of ranks that were started";
+  } else if (never.empty()) {
+    finding.headline = fmt::format("{} {} in init_process_group, and {} {} ended after {} group",
+                                   words(ranks.waiting), wait, words(ranks.absent),
+                                   ranks.absent.size() == 1 ? "has" : "have",
+                                   ranks.absent.size() == 1 ? "its" : "their");
+    finding.affected = ranks_of(run);
   } else {
-    finding.headline = fmt::format("{} never came to init_process_group; {} {} in it",
-                                   words(ranks.absent), words(ranks.waiting), wait);
-    finding.evidence = what_holds(run, ranks.absent, cutoff_ns);
+    finding.headline = fmt::format("{} never came to init_process_group; {} {} in it", words(never),
+                                   words(ranks.waiting), wait);
+    finding.evidence = what_holds(run, never, cutoff_ns);
     if (!finding.evidence.empty())  // Each is held by something of its own: a fact.
-      finding.culprits = ranks.absent;
+      finding.culprits = never;
     else
       finding.affected = ranks_of(run);
+    if (const RankSet none = never_started(run, never); !none.empty())
+      finding.evidence.push_back(
+          fmt::format("no process of the job was told to be {}, and WORLD_SIZE is {}", words(none),
+                      run.plan.world_size));
   }
+  if (const std::uint64_t ns = all_joining_for_ns(run, ranks.waiting, cutoff_ns); ns >= kLongNs)
+    finding.evidence.push_back(
+        fmt::format("{} waited there for {} s", words(ranks.waiting), ns / 1'000'000'000));
+  for (std::string& line : strangers_of(run, ranks.waiting))
+    finding.evidence.push_back(std::move(line));
   for (const RankSet& set : {ranks.absent, ranks.waiting}) {
     if (set.empty())
       continue;
@@ -211,6 +240,15 @@ Finding never_joined(const Run& run, const Ranks& ranks, std::uint64_t cutoff_ns
 }
 
 }  // namespace
+
+bool are_of_joining(const std::vector<Frame>& frames) {
+  return std::any_of(frames.begin(), frames.end(), [](const Frame& frame) {
+    const std::string_view name = frame.function;
+    return (name == "init_process_group" &&
+            frame.file.find("/torch/distributed/") != std::string::npos) ||
+           name == "c10d::TCPStore::TCPStore" || name == "c10d::ProcessGroupGloo::ProcessGroupGloo";
+  });
+}
 
 RankSet waiting_to_join_again(const Run& run, const ProcessEnd& gone) {
   RankSet waiting;
@@ -244,6 +282,18 @@ std::optional<SiteRef> where_it_joins(const Run& run, Rank rank) {
   return stack == nullptr ? std::nullopt : site_of(rank, stack->frames, "peer");
 }
 
+std::optional<BeforeItsGroup> before_its_group(const Run& run, Rank rank, std::uint64_t cutoff_ns) {
+  const StackSample* const stack = main_stack_of(run, rank, cutoff_ns);
+  const Process* const process = current_process(run, rank);
+  const bool has_group = process != nullptr && !process->groups.empty();
+  if (stack == nullptr || (has_group && !has_ended(run, process->pid, cutoff_ns)))
+    return std::nullopt;
+  BeforeItsGroup before{.site = site_of(rank, stack->frames, "")};
+  if (is_joining(stack))
+    before.joining_since_ns = stack->at_ns - joining_for_ns(run, rank, cutoff_ns);
+  return before;
+}
+
 std::optional<std::string> cannot_all_join(const Run& run) {
   const Ranks ranks = ranks_before_the_first_group(run, kNever);
   RankSet failed, living;
@@ -273,20 +323,28 @@ Verdict Joining::check(const Run& run) const {
   const std::uint64_t cutoff_ns = first_act_ns(run);
   const Ranks ranks = ranks_before_the_first_group(run, cutoff_ns);
   verdict.examined["waiting"] = ranks.waiting.size();
-  if (ranks.waiting.empty()) {
+  if (std::optional<Finding> met = met_another_job(run); met && journal_is_whole(run)) {
+    verdict.outcome = Outcome::kFail;
+    verdict.findings.push_back(std::move(*met));
+  } else if (auto twice = rank_given_twice(run, cutoff_ns);
+             twice && run.plan.scenario.empty() && journal_is_whole(run)) {
+    verdict.outcome = Outcome::kFail;
+    verdict.findings.push_back(std::move(*twice));
+  } else if (ranks.waiting.empty()) {
     verdict.outcome = Outcome::kSkipped;
     verdict.reason = "no rank was seen to wait for its first process group";
   } else if (!journal_is_whole(run)) {
     verdict.reason = "LS901: the journal of the run is incomplete";
-  } else if (!a_limit_ended_it(run) && !have_left_before_joining(run, ranks.absent, cutoff_ns)) {
+  } else if (!was_given_up(run, ranks.waiting, cutoff_ns) &&
+             !have_left_before_joining(run, ranks.absent, cutoff_ns)) {
+    if (was_orphaned(run, cutoff_ns))  // That is told, and is why they never met.
+      verdict.outcome = Outcome::kSkipped;
     verdict.reason = fmt::format(
         "{} waited in init_process_group when the run ended, and {}", words(ranks.waiting),
         ranks.absent.empty() ? "nobody was missing" : words(ranks.absent) + " had not come to it");
   } else {
     verdict.outcome = Outcome::kFail;
-    const auto claimed = claimed_twice(run, cutoff_ns);
-    verdict.findings.push_back(claimed.empty() ? never_joined(run, ranks, cutoff_ns)
-                                               : joined_twice(claimed, ranks, cutoff_ns));
+    verdict.findings.push_back(never_joined(run, ranks, cutoff_ns));
   }
   return verdict;
 }

@@ -65,8 +65,10 @@ const Failure* without_the_store(const Run& run, const ProcessEnd& end,
 std::vector<const ProcessEnd*> early_leavers(const Run& run, const std::vector<GroupView>& groups,
                                              const std::vector<Failure>& failures) {
   std::vector<const ProcessEnd*> leavers;
+  const LauncherEnd* const killed = launcher_killed(run);
   for (const ProcessEnd& end : run.ends) {
-    if (end.role != Role::kRank || !end.rank || !came_to_its_end(run, end))
+    const bool was_orphaned = killed != nullptr && killed->at_ns <= end.at_ns;
+    if (end.role != Role::kRank || !end.rank || !came_to_its_end(run, end) || was_orphaned)
       continue;
     bool conversation = false;
     bool asked = false;

@@ -17,10 +17,19 @@ namespace {
 
 constexpr std::size_t kListedMax = 8;
 
+/// A rank whose launcher was killed.
+bool is_orphan(const Run& run, std::int32_t pid) {
+  return std::any_of(run.launcher_ends.begin(), run.launcher_ends.end(), [&](const auto& launcher) {
+    return std::find(launcher.pids.begin(), launcher.pids.end(), pid) != launcher.pids.end();
+  });
+}
+
 /// Somebody of the job was ended by us: what is there afterwards is our doing.
 bool we_ended_it(const Run& run) {
   return std::any_of(run.ends.begin(), run.ends.end(),
-                     [](const ProcessEnd& end) { return end.our_signal.has_value(); }) ||
+                     [&](const ProcessEnd& end) {
+                       return end.our_signal.has_value() && !is_orphan(run, end.pid);
+                     }) ||
          std::any_of(run.acted.begin(), run.acted.end(),
                      [](const Acted& act) { return act.action != "KILL"; });
 }
@@ -179,12 +188,72 @@ Finding never_asked_for(const std::vector<const Unwaited*>& zombies) {
   return finding;
 }
 
+/// What its launcher left behind and had to be ended; `processes`: as it was found. None if all of
+/// it ended by itself.
+std::optional<Finding> orphans_left(const Run& run, const LauncherEnd& launcher,
+                                    const std::vector<const Leftover*>& processes) {
+  Finding finding;
+  finding.code = "LS104";
+  finding.at_ns = launcher.at_ns;
+  finding.confidence = Confidence::kCertain;
+  for (const ProcessEnd& end : run.ends) {
+    if (end.rank && end.our_signal && launcher.ranks.contains(*end.rank) &&
+        std::find(launcher.pids.begin(), launcher.pids.end(), end.pid) != launcher.pids.end())
+      finding.affected.insert(*end.rank);
+  }
+  if (finding.affected.empty())
+    return std::nullopt;
+  const bool one = finding.affected.size() == 1;
+  finding.headline = fmt::format("{} and left {} {} behind: {}, which {} ended", in_words(launcher),
+                                 finding.affected.size(), one ? "rank" : "ranks",
+                                 words(finding.affected), one ? "was" : "were");
+  std::vector<std::string> lines;
+  for (const Leftover* each : processes) {
+    lines.push_back(process_line(*each));
+    if (!(each->ports.empty() && each->gpus.empty()) && finding.also.empty())
+      finding.also.emplace_back("LS106");
+  }
+  list(finding, lines);
+  finding.help =
+      "see who sent it: a scheduler before its time limit, the kernel where memory ran out; ranks "
+      "go on where their launcher cannot end them any more";
+  return finding;
+}
+
+/// "rank 0 (pid 7)", of a rank; else "pid 7 (python)".
+std::string who_is(const Run& run, std::int32_t pid, const std::string& name) {
+  const auto start = std::find_if(run.starts.begin(), run.starts.end(),
+                                  [&](const auto& s) { return s.pid == pid && s.rank; });
+  return start == run.starts.end() ? fmt::format("pid {} ({})", pid, name)
+                                   : fmt::format("rank {} (pid {})", start->rank->value, pid);
+}
+
+bool is_rank(const Run& run, std::int32_t pid) {
+  return std::any_of(run.starts.begin(), run.starts.end(),
+                     [&](const auto& start) { return start.pid == pid && start.rank; });
+}
+
+/// How a rank ended is known here; that whoever started it does not know is no mistake of the job.
+Finding rank_not_waited_for(const Run& run, const Unwaited& zombie) {
+  Finding finding;
+  finding.code = "LS105";
+  finding.severity = Severity::kNote;
+  finding.at_ns = zombie.since_ns;
+  finding.confidence = Confidence::kCertain;
+  finding.headline =
+      fmt::format("{} did not wait for {}, which had ended and was a zombie for {}",
+                  who_is(run, zombie.parent, zombie.parent_name),
+                  who_is(run, zombie.pid, zombie.name), seconds(zombie.at_ns - zombie.since_ns));
+  finding.help = "Popen.wait(), Process.join(): else nobody learns how it ended";
+  return finding;
+}
+
 }  // namespace
 
 Verdict Leftovers::check(const Run& run) const {
   Verdict verdict{.name = std::string(name())};
   std::map<std::string_view, std::vector<const Leftover*>> left;  // By kind.
-  std::vector<const Unwaited*> zombies;
+  std::vector<const Unwaited*> zombies, ranks;
   if (!we_ended_it(run)) {
     for (const Leftover& each : run.leftovers) {
       if (each.kind != "directory" || !one_ended_badly(run))
@@ -192,8 +261,14 @@ Verdict Leftovers::check(const Run& run) const {
     }
     for (const Unwaited& unwaited : run.unwaited) {
       if (!unwaited.taken)
-        zombies.push_back(&unwaited);
+        (is_rank(run, unwaited.pid) ? ranks : zombies).push_back(&unwaited);
     }
+  }
+  if (const LauncherEnd* const killed = launcher_killed(run)) {
+    if (auto finding = orphans_left(run, *killed, left["process"]))
+      verdict.findings.push_back(std::move(*finding));
+    if (!verdict.findings.empty() || left["process"].empty())
+      left.erase("process");
   }
   using Tell = Finding (*)(const std::vector<const Leftover*>&);
   constexpr std::array<std::pair<std::string_view, Tell>, 4> kKinds{
@@ -210,6 +285,8 @@ Verdict Leftovers::check(const Run& run) const {
                   [](const Finding& finding) { return finding.severity == Severity::kError; });
   if (!zombies.empty())
     verdict.findings.push_back(never_asked_for(zombies));
+  for (const Unwaited* const rank : ranks)
+    verdict.findings.push_back(rank_not_waited_for(run, *rank));
   if (wrong)
     verdict.outcome = Outcome::kFail;
   else if (!run.journal_complete)

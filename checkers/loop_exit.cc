@@ -113,10 +113,12 @@ Verdict LoopExit::check(const Run& run) const {
     verdict.reason = run.live ? "the run goes on" : "LS901: the journal of the run is incomplete";
   std::optional<Finding> first;
   for (const GroupView& group : group_views(run, first_act_ns(run))) {
-    const auto seq = group.members.size() < 2 ? std::nullopt : first_difference(group);
+    if (group.members.size() < 2)
+      continue;
+    ++verdict.examined["groups"];
+    const auto seq = first_difference(group);
     if (!seq || *seq == 0 || was_got_over(run, group, *seq))
       continue;
-    ++verdict.examined["differences"];
     if (!known_before(group, *seq)) {
       verdict.reason = fmt::format("LS901: not all before {}#{} is known", group.label(), *seq);
       continue;

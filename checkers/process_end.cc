@@ -138,11 +138,21 @@ void say_of_whom_it_may_speak(const Run& run, const Failure& first, Finding& fin
       "value is no number, for one";
 }
 
+/// Who started it was killed before: the store may have gone with it, or somebody who waits.
+void add_its_launcher(const Run& run, const Failure& first, Finding& finding) {
+  const LauncherEnd* const killed = launcher_killed(run);
+  if (killed != nullptr && killed->at_ns <= first.at_ns)
+    finding.evidence.push_back(
+        fmt::format("{} {:.1f} s before that, while {} lived", in_words(*killed),
+                    static_cast<double>(first.at_ns - killed->at_ns) / 1e9, words(killed->ranks)));
+}
+
 /// What it had waited for, what followed, what hid it, and where the first one was.
 void add_evidence(const Run& run, const std::vector<Failure>& failures, const RankSet& alike,
                   const RankSet& unheard, Finding& finding) {
   const Failure& first = failures.front();
-  finding.evidence = first.waited;
+  add_its_launcher(run, first, finding);
+  finding.evidence.insert(finding.evidence.end(), first.waited.begin(), first.waited.end());
   finding.evidence.resize(std::min(finding.evidence.size(), kEvidenceMax));
   for (const Failure& failure : failures) {
     if (!alike.contains(failure.rank)) {

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "checkers/failures.h"
+#include "checkers/groups.h"
 #include "checkers/judge.h"
 #include "checkers/sites.h"
 #include "checkers/worlds.h"
@@ -74,8 +75,9 @@ std::optional<std::int32_t> program_exit(const Run& run) {
   return status;
 }
 
+/// From its start until lockstep let go of it.
 double wall_s(const Run& run) {
-  std::uint64_t last = 0;
+  std::uint64_t last = run.ended_ns;
   for (const ProcessEnd& end : run.ends)
     last = std::max(last, end.at_ns);
   const std::uint64_t first = run.starts.empty() ? last : run.starts.front().at_ns;
@@ -98,6 +100,11 @@ std::string what_it_raised(const Run& run) {
           checkers::at_site(checkers::site_of(Rank{}, raised.raised_at.frames, "raised")));
   }
   return "";
+}
+
+std::string who_was_killed(const Run& run) {
+  const LauncherEnd* const killed = checkers::launcher_killed(run);
+  return killed == nullptr ? "" : "; " + checkers::in_words(*killed);
 }
 
 using history::World;
@@ -128,8 +135,8 @@ std::string unexplained(const std::vector<World>& worlds,
   const Run& run = worlds.back().run;
   for (const ProcessEnd& end : run.ends) {
     if (history::is_command(run, end.pid) && !end.our_signal && shell_status(end) != 0)
-      return fmt::format("the command ended with status {}, and no rank explains it{}",
-                         shell_status(end), what_it_raised(run));
+      return fmt::format("the command ended with status {}, and no rank explains it{}{}",
+                         shell_status(end), what_it_raised(run), who_was_killed(run));
   }
   return "";
 }

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "checkers/failures.h"
 #include "checkers/groups.h"
+#include "checkers/joining.h"
 #include "checkers/ranks_by_text.h"
 #include "checkers/sites.h"
 #include "checkers/waits.h"
@@ -44,6 +46,11 @@ std::string activity(const Run& run, const std::vector<checkers::Failure>& failu
   const std::int32_t pid = checkers::pid_of(run, rank);  // A job may follow another one.
   if (!lives && checkers::has_ended(run, pid != 0 || process == nullptr ? pid : process->pid))
     return end_of(failures, rank);
+  if (const auto before = checkers::before_its_group(run, rank, checkers::kNever))
+    return before->joining_since_ns
+               ? fmt::format("in init_process_group{} for {}", checkers::at_site(before->site),
+                             whole_seconds(*before->joining_since_ns, now_ns))
+               : fmt::format("in no group yet, now{}", checkers::at_site(before->site));
   if (process == nullptr || checkers::has_ended(run, process->pid))
     return "no history yet";
   if (process->collectives.empty())
@@ -77,6 +84,20 @@ std::vector<std::string> activity_of(const Run& live, const RankSet& living, std
 }
 
 }  // namespace
+
+bool one_imports(const Run& live) {
+  std::map<std::int32_t, const StackSample*> last;  // Of main threads, by pid.
+  for (const StackSample& stack : live.stacks) {
+    if (stack.rank && stack.tid == stack.pid && !checkers::has_ended(live, stack.pid))
+      last[stack.pid] = &stack;
+  }
+  return std::any_of(last.begin(), last.end(), [](const auto& each) {
+    const std::vector<Frame>& frames = each.second->frames;
+    return std::any_of(frames.begin(), frames.end(), [](const Frame& frame) {
+      return frame.function == "_find_and_load" && frame.file == "<frozen importlib._bootstrap>";
+    });
+  });
+}
 
 std::vector<std::string> rank_activity(const Run& live, const RankSet& living,
                                        std::uint64_t now_ns) {

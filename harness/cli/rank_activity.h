@@ -17,4 +17,8 @@ namespace lockstep::cli {
 std::vector<std::string> rank_activity(const Run& live, const RankSet& living,
                                        std::uint64_t now_ns);
 
+/// A rank was in an import of Python's when it was last looked at: it may take long, and is none of
+/// the things that a stall is told of for.
+bool one_imports(const Run& live);
+
 }  // namespace lockstep::cli

@@ -40,6 +40,7 @@ using Kind = launch::RunEvent::Kind;
 
 // Of a job that stands still for hours: each look is kept.
 constexpr std::chrono::minutes kProbeAtLeastEvery{5};
+constexpr std::chrono::milliseconds kLookAtStartAfter{1'000};
 constexpr std::chrono::milliseconds kLookAtJoiningAfter{2'000};  // Of the failure of a rank.
 constexpr std::chrono::seconds kStartMayTake{60};  // Imports, downloads: nothing is recorded yet.
 
@@ -204,13 +205,16 @@ class Session {
             return give_up(job, follower);
           if (stalled_for(job) >= notice_after_)
             tell_stall(job, follower);
-          else if (!looked_ && stalled_for(job) >= notice_after_ / 2)
-            look_half_way(job, follower);
+          else if (stalled_for(job) >= next_look())
+            look_before_notice(job, follower);
           break;
         case Kind::kEnded:
           follower.poll();
           if (command_.ranks > 0 && a_rank_failed(follower) && !hang_told_)
             next_look_at_joining_ = Clock::now() + kLookAtJoiningAfter;
+          break;
+        case Kind::kOrphaned:
+          notice("ORPHANS", event.text);
           break;
         case Kind::kRank:
           break;
@@ -256,11 +260,18 @@ class Session {
   Clock::time_point next_notice(const launch::RunJob& job) {
     if (job.last_move() != moved_) {
       notice_after_ = std::min<Clock::duration>(checkers::kStallIsNoticedAfter, stall_limit());
-      looked_ = false;
+      looks_ = 0;
     }
     moved_ = job.last_move();
-    return moved_ +
-           std::min<Clock::duration>(looked_ ? notice_after_ : notice_after_ / 2, stall_limit());
+    return moved_ + std::min<Clock::duration>(next_look(), stall_limit());
+  }
+
+  /// Before the notice: at the beginning, which is when ranks come to init_process_group, and
+  /// half-way.
+  [[nodiscard]] Clock::duration next_look() const {
+    return looks_ == 0   ? std::min<Clock::duration>(kLookAtStartAfter, notice_after_ / 4)
+           : looks_ == 1 ? notice_after_ / 2
+                         : notice_after_;
   }
 
   std::string give_up(launch::RunJob& job, const history::Follower& follower) {
@@ -271,8 +282,8 @@ class Session {
     return why;
   }
 
-  /// Before that its ranks import, those of its next training, too, or it has none: nothing is
-  /// looked at.
+  /// Before that its ranks import, those of its next training, too, or it has none: that nothing
+  /// is seen of them is no stall.
   static bool has_a_group(const history::Follower& follower) {
     const Run& run = follower.run();
     return std::any_of(run.processes.begin(), run.processes.end(), [&](const Process& process) {
@@ -288,18 +299,19 @@ class Session {
     });
   }
 
-  /// What is there when the notice comes, too, has lasted.
-  void look_half_way(launch::RunJob& job, const history::Follower& follower) {
-    looked_ = true;
-    if (has_a_group(follower))
+  /// What is there when the notice comes, too, has lasted. (Whoever imports moves.)
+  void look_before_notice(launch::RunJob& job, const history::Follower& follower) {
+    if (++looks_ > 1 || !has_a_group(follower))
       job.sample();
   }
 
   void tell_stall(launch::RunJob& job, const history::Follower& follower) {
+    job.sample();
+    const bool moved = stalled_for(job) < notice_after_;
     notice_after_ *= 2;
-    if (has_a_group(follower))
-      job.sample();
     const auto stalled = std::chrono::duration_cast<std::chrono::seconds>(stalled_for(job));
+    if (moved || (one_imports(follower.run()) && stalled < kStartMayTake))
+      return;
     for (const std::string& line : checkers::on_their_way_out(follower.run()))
       notice("LEAVING", line);
     if (has_a_group(follower) || a_rank_failed(follower) || stalled >= kStartMayTake)
@@ -352,7 +364,7 @@ class Session {
   const std::uint64_t begun_ns_{now_ns()};
   bool hang_told_{};
   Clock::time_point moved_{};
-  bool looked_{};  // Since then, half-way to the notice.
+  int looks_{};  // Since then, before the notice.
   Clock::duration notice_after_{checkers::kStallIsNoticedAfter};
   Clock::time_point next_look_at_joining_{Clock::time_point::max()};
 };

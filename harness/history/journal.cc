@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "harness/base/clock.h"
 #include "harness/history/journal_json.h"
 
 namespace lockstep::history {
@@ -237,9 +238,27 @@ Result<void> JournalWriter::append(const Descriptors& event) {
   return write_line("descriptors", event.at_ns, dump(json));
 }
 
+Result<void> JournalWriter::append(const LauncherEnd& event) {
+  Json json{{"pid", event.pid}, {"name", event.name}, {"signal", event.signal}};
+  json["pids"] = event.pids;
+  for (const Rank rank : event.ranks)
+    json["ranks"].push_back(rank.value);
+  return write_line("launcher_end", event.at_ns, dump(json));
+}
+
+Result<void> JournalWriter::append(const Stranger& event) {
+  Json json = with_rank(event.rank);
+  json["pid"] = event.pid;
+  json["address"] = event.address;
+  json["other"] = event.other;
+  json["name"] = event.name;
+  return write_line("stranger", event.at_ns, dump(json));
+}
+
 Result<void> JournalWriter::close() {
   const std::uint64_t records = written_;
-  if (auto closed = write_line("closed", 0, fmt::format(R"({{"records":{}}})", records)); !closed)
+  if (auto closed = write_line("closed", now_ns(), fmt::format(R"({{"records":{}}})", records));
+      !closed)
     return closed;
   if (!first_error_.empty())
     return Error{Error::Kind::kIo, first_error_, ""};

@@ -38,6 +38,8 @@ class JournalWriter {
   Result<void> append(const Leftover& event);
   Result<void> append(const Unwaited& event);
   Result<void> append(const Descriptors& event);
+  Result<void> append(const LauncherEnd& event);
+  Result<void> append(const Stranger& event);
 
   /// The closing record. Errors: of any append before, too.
   Result<void> close();

@@ -166,6 +166,25 @@ void read(Fields& fields, Descriptors& event) {
   });
 }
 
+void read(Fields& fields, LauncherEnd& event) {
+  fields.get("pid", event.pid);
+  fields.get("name", event.name);
+  fields.get("signal", event.signal);
+  fields.get("pids", event.pids);
+  std::vector<std::int32_t> ranks;
+  fields.get("ranks", ranks);
+  for (const std::int32_t rank : ranks)
+    event.ranks.insert(Rank{rank});
+}
+
+void read(Fields& fields, Stranger& event) {
+  fields.get("rank", event.rank);
+  fields.get("pid", event.pid);
+  fields.get("address", event.address);
+  fields.get("other", event.other);
+  fields.get("name", event.name);
+}
+
 template <class Event>
 bool take(Fields& fields, std::uint64_t record, std::uint64_t at_ns, std::vector<Event>& events) {
   Event event;
@@ -235,6 +254,10 @@ bool take_event(const std::string& kind, Fields& fields, std::uint64_t record, s
     return take(fields, record, at_ns, run.unwaited);
   if (kind == "descriptors")
     return take(fields, record, at_ns, run.descriptors);
+  if (kind == "launcher_end")
+    return take(fields, record, at_ns, run.launcher_ends);
+  if (kind == "stranger")
+    return take(fields, record, at_ns, run.strangers);
   return kind == "note" && take(fields, record, at_ns, run.notes);
 }
 
@@ -310,6 +333,7 @@ void JournalReader::take_line(Run& run, std::string_view line) {
   if (kind == "closed") {
     fields.get("records", records);
     closed_ = fields.good() && records + 1 == number;
+    run.ended_ns = closed_ ? at_ns : 0;
     garbage_ += closed_ ? 0 : 1;
   } else if (take_event(kind, fields, number, at_ns, run)) {
     ++taken_;

@@ -365,6 +365,26 @@ struct Unwaited {
   std::optional<std::int32_t> parent_waits_for{};  ///< Another child by name; -1: any.
 };
 
+/// Whoever started ranks was killed by a signal while they lived: nobody waits for them any more.
+struct LauncherEnd {
+  std::uint64_t record{}, at_ns{};
+  std::int32_t pid{};
+  std::string name{};  ///< "torchrun".
+  std::int32_t signal{};
+  RankSet ranks{};  ///< That lived, and their processes.
+  std::vector<std::int32_t> pids{};
+};
+
+/// At the other end of a connection of a rank, on its host, is a process that is none of the job's.
+struct Stranger {
+  std::uint64_t record{}, at_ns{};
+  std::optional<Rank> rank{};
+  std::int32_t pid{};     ///< Of the rank.
+  std::string address{};  ///< Where they met: "127.0.0.1:29500".
+  std::int32_t other{};   ///< Its pid; 0: it is another user's, and not told.
+  std::string name{};     ///< Its command line, or whose it is.
+};
+
 /// A process changed CUDA_VISIBLE_DEVICES after CUDA had been initialised, and did not change it
 /// back: as its shim tells.
 struct LateDevices {
@@ -421,14 +441,17 @@ struct Run {
   std::vector<Note> notes{};
   std::vector<Leftover> leftovers{};
   std::vector<Unwaited> unwaited{};
+  std::vector<LauncherEnd> launcher_ends{};
+  std::vector<Stranger> strangers{};
   std::vector<LateDevices> late_devices{};
   std::vector<Descriptors> descriptors{};
 
   std::vector<std::string>
-      missing{};            ///< What the reader could not get, one sentence each (LS901).
-  bool journal_complete{};  ///< The supervisor's journal has no gap and ends with its closing
-                            ///< record.
-  bool live{};              ///< Still running: the end of everything is open.
+      missing{};             ///< What the reader could not get, one sentence each (LS901).
+  bool journal_complete{};   ///< The supervisor's journal has no gap and ends with its closing
+                             ///< record.
+  std::uint64_t ended_ns{};  ///< When that was written; 0: not known.
+  bool live{};               ///< Still running: the end of everything is open.
 
   /// Reads an observed tensor; LS901 (kMalformedHistory) if the file does not match the digest. In
   /// tests a map.

@@ -83,6 +83,7 @@ Run part_of(Run& run, const Party& party, const Selection& selection) {
   part.directory = run.directory;
   part.plan = run.plan;
   part.journal_complete = run.journal_complete;
+  part.ended_ns = run.ended_ns;
   part.live = run.live;
   part.tensor = run.tensor;
   if (party.size > 0)
@@ -97,6 +98,11 @@ Run part_of(Run& run, const Party& party, const Selection& selection) {
   copy_if(run.stacks, part.stacks, or_of_all);
   copy_if(run.descriptors, part.descriptors, or_of_none);
   copy_if(run.unwaited, part.unwaited, or_of_none);
+  copy_if(run.strangers, part.strangers, or_of_none);
+  copy_if(run.launcher_ends, part.launcher_ends, [&](const LauncherEnd& end) {
+    return std::any_of(end.pids.begin(), end.pids.end(),
+                       [&](std::int32_t pid) { return selection.is_of_this(pid); });
+  });
   copy_if(run.late_devices, part.late_devices, or_of_none);
   copy_if(run.acted, part.acted, [&](const Acted& act) {
     return selection.is_of_this(act.pid) ||

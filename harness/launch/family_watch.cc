@@ -86,7 +86,12 @@ bool FamilyWatch::is_at_work() {
   for (const os::ProcessStat& process : family_) {
     Work& work = work_[process.id];
     const std::uint64_t bytes = os::bytes_read_by(process.id.pid);
-    work.running = process.state == 'R' ? work.running + 1 : 0;
+    // Who waits for pages now and then as well is seen to sleep in many a look.
+    const std::uint64_t now = now_ns(), wanted = os::wanted_a_processor_ns(process.id.pid);
+    const bool wants = work.at_ns != 0 && wanted - work.wanted_ns >= (now - work.at_ns) / 2;
+    work.wanted_ns = wanted;
+    work.at_ns = now;
+    work.running = process.state == 'R' || wants ? work.running + 1 : 0;
     // Who polls a store runs now and then, and reads little.
     on |= work.running >= kLooksInARow || bytes >= work.bytes_read + kSomeBytes;
     work.bytes_read = bytes;

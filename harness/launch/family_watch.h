@@ -22,6 +22,8 @@ class FamilyWatch {
   /// All descendants of this process, zombies included. Orphans that it inherited and that have
   /// ended are reaped; `known` (ended ones included) are not: somebody holds them.
   const std::vector<os::ProcessStat>& look(const std::vector<Watched>& known);
+  /// As the last look read them.
+  [[nodiscard]] const std::vector<os::ProcessStat>& last() const { return family_; }
   /// Somebody of those runs, or has read something since the last call: a program that imports
   /// shows nothing else for a long time.
   bool is_at_work();
@@ -38,6 +40,7 @@ class FamilyWatch {
  private:
   struct Work {
     std::uint64_t bytes_read{};
+    std::uint64_t wanted_ns{}, at_ns{};
     int running{};  // In so many looks, one after the other.
   };
   void read_family();

@@ -110,7 +110,7 @@ void JobEnding::before_kill(const os::ProcessStat& process, const std::string& r
              ours != nullptr ? reason : "left behind: " + process.name);
   if (ours != nullptr)
     ours->signalled = OurSignal{SIGKILL, reason};
-  else if (journal_ != nullptr)
+  if ((ours == nullptr || ours->orphan) && journal_ != nullptr)
     (void)journal_->append(lineage_.describe(process));
 }
 
@@ -130,7 +130,7 @@ EndReport JobEnding::kill(const std::string& reason) {
   for (os::EndedProcess& process :
        os::end_everything(supervisor_.family(), Clock::now() + kEndLimit, hooks)) {
     const bool ours = std::any_of(processes_.begin(), processes_.end(), [&](const JobProcess* p) {
-      return p->process.id() == process.id;
+      return p->process.id() == process.id && !p->orphan;
     });
     // One of the job's own that outlives KILL is named; an orphan that had ended by itself only
     // wanted reaping.

@@ -46,6 +46,7 @@ struct JobProcess {
   std::string last_line{};         ///< Of its stderr, where it raised nothing there.
   std::vector<SentSignal> sent{};  ///< By time.
   bool status_says_nothing{};      ///< Its end is told without it.
+  bool orphan{};                   ///< Its launcher was killed, and the command is over.
   [[nodiscard]] bool lives() const { return !ended; }
   /// The signal that it ended by: of that, or by itself a while after it was asked to, as far as
   /// its status shows (of an abort, checkers::ended_as_asked() knows more). None if it ended for

@@ -223,6 +223,40 @@ std::optional<LastWords> words_of_a_long_traceback(const std::vector<std::string
   return std::nullopt;
 }
 
+/// What Python's `warnings` prints: "a.py:3: FutureWarning: words", and after the words, which may
+/// have several lines, the line of the source that it is about.
+bool begins_a_warning(std::string_view line) {
+  constexpr std::string_view kWarning = "Warning: ";
+  const std::size_t at = line.find(kWarning);
+  const std::size_t type = at == std::string_view::npos ? at : line.rfind(": ", at);
+  const std::size_t number = type == std::string_view::npos ? type : line.rfind(':', type - 1);
+  return number != std::string_view::npos && number > 0 && number + 1 < type &&
+         line.substr(number + 1, type - number - 1).find_first_not_of("0123456789") ==
+             std::string_view::npos;
+}
+
+bool is_source_line(std::string_view line) {
+  return line.size() > 2 && starts_with(line, "  ") && line[2] != ' ';
+}
+
+/// Where a warning that ends the text begins; `lines.size()` if none does. A warning is nobody's
+/// last word: the program went on.
+std::size_t last_warning(const std::vector<std::string_view>& lines) {
+  constexpr std::size_t kWordsMax = 12;
+  const std::size_t last = text_before(lines, lines.size());
+  if (last == lines.size())
+    return last;
+  if (begins_a_warning(lines[last]))
+    return last;
+  for (std::size_t i = last; is_source_line(lines[last]) && i > 0 && last - i < kWordsMax; --i) {
+    if (i < last && is_source_line(lines[i]))  // That was its line: what follows is another's.
+      break;
+    if (begins_a_warning(lines[i - 1]))
+      return i - 1;
+  }
+  return lines.size();
+}
+
 }  // namespace
 
 std::optional<LastWords> last_words(std::string_view stderr_tail) {
@@ -248,6 +282,12 @@ std::optional<LastWords> last_words(std::string_view stderr_tail) {
 std::string last_line(std::string_view stderr_tail) {
   constexpr std::string_view kBlank = " \t\r\n";
   constexpr std::size_t kLineMax = 200;
+  std::vector<std::string_view> lines = lines_of(stderr_tail);
+  for (std::size_t at = last_warning(lines); at < lines.size(); at = last_warning(lines)) {
+    stderr_tail =
+        stderr_tail.substr(0, static_cast<std::size_t>(lines[at].data() - stderr_tail.data()));
+    lines.resize(at);
+  }
   const std::size_t last = stderr_tail.find_last_not_of(kBlank);
   if (last == std::string_view::npos)
     return "";

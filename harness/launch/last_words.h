@@ -20,7 +20,7 @@ struct LastWords {
 /// there is neither.
 std::optional<LastWords> last_words(std::string_view stderr_tail);
 
-/// Its last line that is not blank, cut to what a finding can hold.
+/// Its last line that is not blank and of no warning, cut to what a finding can hold.
 std::string last_line(std::string_view stderr_tail);
 
 /// The stderr of a process, as far as it is known.

@@ -15,6 +15,8 @@ namespace lockstep::launch {
 namespace {
 
 constexpr std::uint64_t kUnwaitedNs = 1'000'000'000;
+// Of a rank that nobody had asked for when its parent went. It is looked at every 0.25 s.
+constexpr std::uint64_t kUnwaitedRankNs = 300'000'000;
 
 }  // namespace
 
@@ -60,9 +62,17 @@ void Lineage::see(const std::vector<os::ProcessStat>& family, const RankOf& rank
 
 bool Lineage::finds_rank(const os::ProcessId& id, const RankOf& rank_of) {
   Relative& one = relatives_.at(id);
+  if (one.is_rank)
+    return false;
+  // One that its parent started may be known as a rank later than that.
+  if (const std::optional<Rank> own = rank_of(id)) {
+    one.rank = own;
+    one.is_rank = true;
+    ranks_[id.pid] = *own;
+    return true;
+  }
   if (one.rank)
     return false;
-  one.rank = rank_of(id);
   for (auto parent = relatives_.begin(); !one.rank && parent != relatives_.end(); ++parent) {
     if (parent->first.pid == one.parent && parent->second.seen)
       one.rank = parent->second.rank;
@@ -86,8 +96,9 @@ void Lineage::see_zombie(Relative& relative, const os::ProcessStat& process) {
 }
 
 void Lineage::close(const os::ProcessId& id, const Relative& relative, bool taken) {
+  const std::uint64_t least_ns = relative.is_rank && !taken ? kUnwaitedRankNs : kUnwaitedNs;
   if (journal_ == nullptr || relative.zombie_since_ns == 0 ||
-      relative.zombie_until_ns < relative.zombie_since_ns + kUnwaitedNs)
+      relative.zombie_until_ns < relative.zombie_since_ns + least_ns)
     return;
   // A record that cannot be written is seen as a gap by the reader.
   (void)journal_->append(Unwaited{.at_ns = relative.zombie_until_ns,

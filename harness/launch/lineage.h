@@ -49,7 +49,8 @@ class Lineage {
     std::uint64_t zombie_since_ns{};  // While its parent lived; 0: it lives.
     std::uint64_t zombie_until_ns{};
     std::optional<std::int32_t> parent_waits_for{};
-    bool seen{};  // In the reading of now.
+    bool is_rank{};  // Itself; else it works for one.
+    bool seen{};     // In the reading of now.
   };
 
   Relative& relative(const os::ProcessStat& process);

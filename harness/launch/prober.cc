@@ -107,6 +107,13 @@ std::optional<std::string> Prober::step(const std::vector<Watched>& processes) {
   return reason;
 }
 
+void Prober::notice_moves(const std::vector<Watched>& processes) {
+  if (options_.follower == nullptr)
+    return;
+  options_.follower->poll();
+  someone_stands_still(processes);
+}
+
 void Prober::look(const std::vector<Watched>& processes, bool before_the_end) {
   if (options_.follower == nullptr)
     return;
@@ -118,7 +125,7 @@ void Prober::look(const std::vector<Watched>& processes, bool before_the_end) {
   read_states(processes);
   std::this_thread::sleep_for(options_.between_samples);
   read_states(processes);
-  options_.follower->poll();
+  notice_moves(processes);
 }
 
 bool Prober::someone_stands_still(const std::vector<Watched>& processes) {

@@ -56,6 +56,9 @@ class Prober {
   /// Stacks and two readings of states at once, whether they stand still or not. If the processes
   /// are about to be ended, threads that run are stopped for that, too.
   void look(const std::vector<Watched>& processes, bool before_the_end = false);
+  /// Takes in what the histories show now: whoever was held up himself would tell of a stall that
+  /// is none.
+  void notice_moves(const std::vector<Watched>& processes);
   /// When a process last did something that its history shows, came or went.
   [[nodiscard]] Clock::time_point last_move() const { return last_move_; }
   /// When step() has something to do next.

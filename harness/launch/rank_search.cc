@@ -61,7 +61,7 @@ RankSearch::News RankSearch::look() {
   }
   look_at_who_is_told();
   news.found |= look_at_histories();
-  news.happened = news.found || (at_all && !is_in_a_group() && family_.is_at_work());
+  news.happened = news.found || (at_all && in_a_group().empty() && family_.is_at_work());
   const Clock::time_point now = Clock::now();
   next_look_at_histories_ =
       now < last_begun_ + kGroupMayTake ? now + kLookAtHistoriesEvery : Clock::time_point::max();
@@ -131,11 +131,12 @@ bool RankSearch::look_at_histories() {
 const std::vector<os::ProcessStat>& RankSearch::look_at_family() {
   const std::vector<os::ProcessStat>& family = family_.look(processes_.known());
   processes_.forget_helpers(family_.lineage());
+  processes_.reap_inherited(family);
   return family;
 }
 
 void RankSearch::look_who_joins() {
-  if (ranks_are_ours_ || is_in_a_group())
+  if (ranks_are_ours_ || !in_a_group().empty())
     return;
   for (const Joining& one : who_joins(look_at_family())) {
     processes_.found(one.id, one.rank, /*only_told=*/false, one.world_size);
@@ -158,15 +159,15 @@ std::vector<Gone> RankSearch::settle() {
   return gone;
 }
 
-// One of those that live: a command may do one job after another.
-bool RankSearch::is_in_a_group() const {
-  const std::vector<Watched> living = processes_.living(/*with_command=*/false);
+std::vector<Watched> RankSearch::in_a_group() const {
+  std::vector<Watched> living = processes_.living(/*with_command=*/false);
   const std::vector<Process>& seen = follower_.run().processes;
-  return std::any_of(seen.begin(), seen.end(), [&](const Process& process) {
-    return !process.groups.empty() &&
-           std::any_of(living.begin(), living.end(),
-                       [&](const Watched& watched) { return watched.id.pid == process.pid; });
+  std::erase_if(living, [&](const Watched& watched) {
+    return std::none_of(seen.begin(), seen.end(), [&](const Process& process) {
+      return process.pid == watched.id.pid && !process.groups.empty();
+    });
   });
+  return living;
 }
 
 }  // namespace lockstep::launch

@@ -40,6 +40,10 @@ class RankSearch {
   const std::vector<os::ProcessStat>& look_at_family();
   /// While nobody lives that is in a group: who stands in init_process_group is a rank, too.
   void look_who_joins();
+  /// Of those that live, as their histories show; a command may do one job after another.
+  [[nodiscard]] std::vector<Watched> in_a_group() const;
+  /// As last read.
+  [[nodiscard]] const std::vector<os::ProcessStat>& family() const { return family_.last(); }
   /// The job is over, or about to be ended: who else is a rank. Those of whom nobody saw more than
   /// that they had been told so are given back, and are written down.
   std::vector<Gone> settle();
@@ -51,7 +55,6 @@ class RankSearch {
   bool look_at_histories();
   /// At what the shim of each rank tells when it begins (harness/tap/shim_rank.c).
   std::vector<Gone> look_at_who_is_told();
-  [[nodiscard]] bool is_in_a_group() const;
 
   history::Follower& follower_;
   std::string history_directory_;

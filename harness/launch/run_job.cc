@@ -14,12 +14,14 @@
 #include "harness/launch/family_watch.h"
 #include "harness/launch/interrupts.h"
 #include "harness/launch/last_words.h"
+#include "harness/launch/launcher_watch.h"
 #include "harness/launch/meeting_port.h"
 #include "harness/launch/output.h"
 #include "harness/launch/rank_environment.h"
 #include "harness/launch/rank_search.h"
 #include "harness/launch/spawn.h"
 #include "harness/launch/starvation.h"
+#include "harness/launch/stranger_watch.h"
 #include "harness/launch/tracked_processes.h"
 #include "harness/os/poll_until.h"
 #include "harness/os/proc.h"
@@ -35,6 +37,7 @@ constexpr milliseconds kLeftoversMayTake{10'000};
 constexpr milliseconds kOutputMayTake{1'000};  // Of a job that was ended.
 constexpr std::chrono::nanoseconds kStarvationMax = std::chrono::seconds(50);
 constexpr milliseconds kFallsAsleepWithin{200};
+constexpr std::uint64_t kOrphansAreToldAfterNs = 1'000'000'000;
 constexpr std::size_t kProcessNameMax = 15;  // what the kernel keeps of it
 
 /// Rank 0 of ours: it has to be in the terminal's process group for that.
@@ -51,7 +54,8 @@ class RunJob::Impl {
         output_(options_.log_bytes_max),
         family_(options_.journal),
         processes_(options_.journal),
-        search_(*options_.follower, history_directory(), options_.ranks > 0, family_, processes_) {}
+        search_(*options_.follower, history_directory(), options_.ranks > 0, family_, processes_),
+        strangers_(options_.journal, [this] { return os::members_of(supervisor_.family()); }) {}
 
   Result<void> start();
   RunEvent wait(Clock::time_point deadline);
@@ -60,6 +64,7 @@ class RunJob::Impl {
   void spare(std::vector<os::ProcessStat>& spared);
   void sample(bool before_the_end) {
     search_.look_who_joins();
+    strangers_.look(processes_.living(/*with_command=*/false), search_.family());
     prober_.look(processes_.living(/*with_command=*/true), before_the_end);
   }
   [[nodiscard]] std::vector<const JobProcess*> processes() const;
@@ -74,6 +79,8 @@ class RunJob::Impl {
   Result<void> start_command();
   [[nodiscard]] std::uint64_t interrupted_since_ns() const;
   std::optional<RunEvent> next_event(Clock::time_point deadline);
+  std::string look_for_orphans();
+  [[nodiscard]] bool only_orphans_live() const;
   void poll_once(Clock::time_point until);
   bool take_ends();
   void look_at_who_aborts();
@@ -96,6 +103,9 @@ class RunJob::Impl {
   FamilyWatch family_;
   TrackedProcesses processes_;
   RankSearch search_;
+  LauncherWatch launchers_;
+  std::vector<LauncherEnd> killed_launchers_{};  // Not told of so far.
+  StrangerWatch strangers_;
   MeetingPort port_;
   Clock::time_point next_look_for_aborts_{};
   int interrupts_told_{};
@@ -188,23 +198,56 @@ std::optional<RunEvent> RunJob::Impl::next_event(Clock::time_point deadline) {
   look_at_who_aborts();
   if (take_ends())
     return RunEvent{processes_.any_lives() ? RunEvent::Kind::kEnded : RunEvent::Kind::kOver, ""};
-  if (!processes_.any_lives())
+  if (!processes_.any_lives() || only_orphans_live())
     return RunEvent{RunEvent::Kind::kOver, ""};
-  if (Clock::now() >= deadline)
-    return RunEvent{RunEvent::Kind::kDeadline, ""};
+  const bool at_deadline = Clock::now() >= deadline;
+  if (at_deadline)  // On a busy machine that may be the first look for long.
+    prober_.notice_moves(processes_.living(/*with_command=*/false));
   if (Clock::now() >= search_.due()) {
     const RankSearch::News news = search_.look();
     options_.follower->set_world_size(world_size());
     if (news.happened)
       prober_.something_happened();
+    strangers_.look_once(search_.in_a_group(), search_.family());
+    if (const std::string gone = look_for_orphans(); !gone.empty())
+      return RunEvent{RunEvent::Kind::kOrphaned, gone};
     if (news.found)
       return RunEvent{RunEvent::Kind::kRank, ""};
   }
+  if (at_deadline)
+    return RunEvent{RunEvent::Kind::kDeadline, ""};
   if (Clock::now() < prober_.due())
     return std::nullopt;
   if (std::optional<std::string> reason = prober_.step(processes_.living(/*with_command=*/false)))
     return RunEvent{RunEvent::Kind::kStop, std::move(*reason)};
   return std::nullopt;
+}
+
+/// Those of whom ranks still live a moment later: who ends a whole job by a signal kills one after
+/// the other. Empty if there is no news.
+std::string RunJob::Impl::look_for_orphans() {
+  for (const LauncherEnd& end : launchers_.look(search_.family(), processes_)) {
+    record(end);
+    killed_launchers_.push_back(end);
+  }
+  std::string news;
+  std::erase_if(killed_launchers_, [&](const LauncherEnd& end) {
+    if (now_ns() < end.at_ns + kOrphansAreToldAfterNs)
+      return false;
+    const std::string text = LauncherWatch::told_of(end, processes_);
+    news += (news.empty() || text.empty() ? "" : "; ") + text;
+    return true;
+  });
+  return news;
+}
+
+/// The command is over, and so is whoever would have ended them.
+bool RunJob::Impl::only_orphans_live() const {
+  const auto& all = processes_.each();
+  return options_.ranks == 0 && killed_launchers_.empty() &&
+         std::all_of(all.begin(), all.end(), [&](const Tracked& process) {
+           return !process.lives() || launchers_.is_orphan(process.process.pid());
+         });
 }
 
 // The shim makes such a process wait for this look (harness/tap/shim_end.c), which ends when the
@@ -363,6 +406,8 @@ EndReport RunJob::Impl::clear() {
   Starvation starvation;
   settle();
   take_ends();
+  for (Tracked& process : processes_.each())
+    process.orphan = launchers_.is_orphan(process.process.pid());
   while (supervisor_.interrupted().empty()) {
     spare(spared);  // Its name may only be there after its exec.
     const std::vector<os::ProcessStat> left = os::members_of(supervisor_.family());
@@ -371,6 +416,7 @@ EndReport RunJob::Impl::clear() {
       break;
     std::this_thread::sleep_for(kLeftoverSlice);
     output_.pump();
+    take_ends();
     search_.look_at_family();
   }
   family_.finish();

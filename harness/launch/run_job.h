@@ -35,9 +35,11 @@ struct RunEvent {
   enum class Kind : std::uint8_t {
     kRank,         ///< A process was found to be a rank.
     kEnded,        ///< A process of the job ended.
+    kOrphaned,     ///< Who started ranks was killed while they live (`text`).
     kStop,         ///< StopWhen gave the reason in `text`.
     kInterrupted,  ///< SIGINT, SIGTERM, SIGHUP or the guard's death (`text`).
-    kOver,         ///< The command and all ranks have ended.
+    kOver,         ///< The command and all ranks have ended, but for those of a launcher that was
+                   ///< killed: they are left behind.
     kDeadline,     ///< The deadline passed.
   };
   Kind kind{};

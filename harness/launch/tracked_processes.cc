@@ -157,6 +157,15 @@ void TrackedProcesses::take_end(Tracked& process) {
   launch::take_end(process, process.only_told ? nullptr : journal_);
 }
 
+void TrackedProcesses::reap_inherited(const std::vector<os::ProcessStat>& family) {
+  for (const os::ProcessStat& process : family) {
+    if (!process.zombie() || process.parent != ::getpid())
+      continue;
+    if (const Tracked* const one = find(process.id); one != nullptr && !one->lives())
+      os::reap_pid_if_ended(process.id.pid);
+  }
+}
+
 bool TrackedProcesses::has(Rank rank) const {
   return std::any_of(processes_.begin(), processes_.end(),
                      [&](const Tracked& process) { return process.rank == rank; });

@@ -55,6 +55,9 @@ class TrackedProcesses {
   void was_there(const Gone& gone);
   /// Takes the end of one that has ended.
   void take_end(Tracked& process);
+  /// Zombies among these that have become our children, since their parent went without asking, and
+  /// whose end was taken: nobody needs them any more.
+  void reap_inherited(const std::vector<os::ProcessStat>& family);
 
   [[nodiscard]] bool has(Rank rank) const;
   /// Where we hold what it says: that of the rank, whoever of its processes says it.

@@ -255,8 +255,10 @@ std::vector<NamedObject> held(std::int32_t pid, const std::vector<NamedObject>& 
 std::uint64_t bytes_read_by(std::int32_t pid) {
   std::ifstream file(fmt::format("/proc/{}/io", pid));
   std::string field;
-  std::uint64_t bytes = 0;
-  return file >> field >> bytes && field == "rchar:" ? bytes : 0;
+  std::uint64_t number = 0, bytes = 0;
+  while (file >> field >> number)
+    bytes += field == "rchar:" || field == "read_bytes:" ? number : 0;
+  return bytes;
 }
 
 std::string command_line(std::int32_t pid) {

@@ -56,8 +56,9 @@ std::optional<OpenDescriptors> open_descriptors_of(std::int32_t pid);
 /// The number alone, which costs a system call (Linux 6.2; before it the same as above).
 std::optional<std::uint64_t> count_descriptors(std::int32_t pid);
 
-/// What it has read from files and pipes so far, in bytes; 0 where that is not told. (What comes
-/// by recv(2) is not counted.)
+/// What it has read from files and pipes so far, in bytes, and once more what of it, or of files
+/// that it has mapped, came from a disk; 0 where that is not told. (What comes by recv(2) is not
+/// counted.)
 std::uint64_t bytes_read_by(std::int32_t pid);
 
 /// Its command line, arguments separated by blanks; its name in brackets where it has none.

@@ -10,6 +10,7 @@
 #include <array>
 #include <charconv>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <sstream>
 
@@ -212,6 +213,12 @@ bool has_environment_entry(std::int32_t pid, std::string_view entry) {
   const std::size_t equals = entry.find('=');
   return equals != std::string_view::npos &&
          environment_value(pid, entry.substr(0, equals)) == entry.substr(equals + 1);
+}
+
+std::uint64_t wanted_a_processor_ns(std::int32_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/schedstat", pid));
+  std::uint64_t ran = 0, waited = 0;
+  return file >> ran >> waited ? ran + waited : 0;
 }
 
 bool runs(std::int32_t pid, std::int32_t tid) {

@@ -79,6 +79,9 @@ std::optional<std::string> environment_value(std::int32_t pid, std::string_view 
 /// known.
 bool sleeps_in_restartable_wait(std::int32_t pid, std::int32_t tid);
 
+/// For how long the main thread was on a processor so far, or waited for one; 0 when not told.
+std::uint64_t wanted_a_processor_ns(std::int32_t pid);
+
 /// It is on a processor, or wants to be. False when not known.
 bool runs(std::int32_t pid, std::int32_t tid);
 

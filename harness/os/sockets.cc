@@ -12,10 +12,13 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 #include <sstream>
 #include <string_view>
+#include <utility>
 
 #include "harness/base/unique_fd.h"
 #include "harness/os/kernel_objects.h"
@@ -23,12 +26,13 @@
 namespace lockstep::os {
 namespace {
 
-constexpr std::string_view kListening = "0A";
+constexpr std::string_view kEstablished = "01", kListening = "0A";
 
 /// A row of /proc/PID/net/tcp or tcp6.
 struct TcpSocket {
   std::string local{}, remote{}, state{};
   std::uint64_t inode{};
+  std::uint32_t user{};
 };
 
 std::vector<TcpSocket> tcp_sockets(std::int32_t pid) {
@@ -42,10 +46,12 @@ std::vector<TcpSocket> tcp_sockets(std::int32_t pid) {
       std::array<std::string, 10> field;
       for (std::string& each : field)
         fields >> each;
-      sockets.push_back({.local = field[1],
-                         .remote = field[2],
-                         .state = field[3],
-                         .inode = std::strtoull(field[9].c_str(), nullptr, 10)});
+      sockets.push_back(
+          {.local = field[1],
+           .remote = field[2],
+           .state = field[3],
+           .inode = std::strtoull(field[9].c_str(), nullptr, 10),
+           .user = static_cast<std::uint32_t>(std::strtoul(field[7].c_str(), nullptr, 10))});
     }
   }
   return sockets;
@@ -90,6 +96,53 @@ std::optional<std::uint64_t> other_end_of_tcp(std::int32_t pid, std::uint64_t in
   }
   return std::nullopt;
 }
+
+std::string port_of(const std::string& address) { return address.substr(address.find(':') + 1); }
+
+class TcpTable {
+ public:
+  TcpTable() = default;
+  explicit TcpTable(std::vector<TcpSocket> sockets) : sockets_(std::move(sockets)) {
+    for (const TcpSocket& socket : sockets_) {
+      if (socket.state == kEstablished && socket.inode != 0)
+        by_ends_[{without_mapping(socket.local), without_mapping(socket.remote)}] = &socket;
+    }
+  }
+
+  void add_connections_of(std::int32_t pid, std::vector<LocalConnection>& found) const {
+    const std::vector<std::string> targets = descriptor_targets(pid);
+    const std::set<std::string_view> open(targets.begin(), targets.end());
+    std::vector<const TcpSocket*> own;
+    std::set<std::string> listens;  // On these ports.
+    for (const TcpSocket& socket : sockets_) {
+      if (!open.contains(fmt::format("socket:[{}]", socket.inode)))
+        continue;
+      if (socket.state == kListening)
+        listens.insert(port_of(socket.local));
+      else if (socket.state == kEstablished)
+        own.push_back(&socket);
+    }
+    for (const TcpSocket* const socket : own) {
+      const auto other =
+          by_ends_.find({without_mapping(socket->remote), without_mapping(socket->local)});
+      if (other == by_ends_.end() || other->second == socket)
+        continue;
+      const bool accepted = listens.contains(port_of(socket->local));
+      const std::string asked(without_mapping(accepted ? socket->local : socket->remote));
+      found.push_back(
+          {.pid = pid,
+           .address = in_words(asked),
+           .port = static_cast<std::uint16_t>(std::strtoul(port_of(asked).c_str(), nullptr, 16)),
+           .accepted = accepted,
+           .other_inode = other->second->inode,
+           .other_user = other->second->user});
+    }
+  }
+
+ private:
+  std::vector<TcpSocket> sockets_{};
+  std::map<std::pair<std::string_view, std::string_view>, const TcpSocket*> by_ends_{};
+};
 
 /// sock_diag(7); of this network namespace.
 std::optional<std::uint64_t> other_end_of_unix(std::uint64_t inode) {
@@ -140,6 +193,21 @@ std::vector<std::string> listening_on(std::int32_t pid) {
       found.insert(in_words(socket.local));
   }
   return {found.begin(), found.end()};
+}
+
+std::vector<LocalConnection> local_connections(const std::vector<std::int32_t>& pids) {
+  std::map<std::string, TcpTable> tables;  // By network namespace.
+  std::vector<LocalConnection> found;
+  for (const std::int32_t pid : pids) {
+    std::error_code ignored;
+    const std::string space =
+        std::filesystem::read_symlink(fmt::format("/proc/{}/ns/net", pid), ignored);
+    const auto [table, is_new] = tables.try_emplace(space);
+    if (is_new)
+      table->second = TcpTable(tcp_sockets(pid));
+    table->second.add_connections_of(pid, found);
+  }
+  return found;
 }
 
 std::optional<std::uint64_t> other_end_of_socket(std::int32_t pid, std::uint64_t inode) {

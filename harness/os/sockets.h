@@ -16,4 +16,16 @@ std::vector<std::string> listening_on(std::int32_t pid);
 /// this machine, or a Unix socket. None where it is somewhere else, gone, or not told.
 std::optional<std::uint64_t> other_end_of_socket(std::int32_t pid, std::uint64_t inode);
 
+/// An established connection (TCP) of a process, whose other end is on this machine as well.
+struct LocalConnection {
+  std::int32_t pid{};
+  std::string address{};        ///< Where it was asked for: "127.0.0.1:29500".
+  std::uint16_t port{};         ///< Of that.
+  bool accepted{};              ///< By this process, which listens there.
+  std::uint64_t other_inode{};  ///< Of the other end, which somebody has,
+  std::uint32_t other_user{};   ///< and that is whose.
+};
+/// Those of several processes, whose tables are read once: they are long on a host with many.
+std::vector<LocalConnection> local_connections(const std::vector<std::int32_t>& pids);
+
 }  // namespace lockstep::os

@@ -96,10 +96,17 @@ std::string worlds_text(const Report& report, const HumanOptions& options) {
   return out;
 }
 
+/// "1 group", of "groups".
+std::string_view in_number(std::string_view noun, std::uint64_t count) {
+  if (count == 1 && noun.ends_with('s'))
+    noun.remove_suffix(noun.ends_with("sses") ? 2 : 1);
+  return noun;
+}
+
 std::string examined_text(const Verdict& check) {
   std::string text;
   for (const auto& [noun, count] : check.examined)
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, noun);
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, in_number(noun, count));
   return text;
 }
 

@@ -44,10 +44,12 @@ constexpr std::array kEndsAndMatching{
         "the threads and their stacks in the evidence\n"
         "whether destroy_process_group() is reached on every path"},
     CatalogueEntry{"LS104", "orphan", "a process survives the job",
-                   "Every rank has ended and a process that one of them started is still there. It "
-                   "may hold a port, GPU memory "
+                   "Every rank has ended and a process that one of them started is still there. Or "
+                   "the launcher was killed, the command is over, and the ranks themselves go on. "
+                   "They may hold a port, GPU memory "
                    "or shared memory and disturb the next job.",
                    "data loader workers whose parent was killed\n"
+                   "a signal of a scheduler that the launcher does not handle\n"
                    "a helper started with setsid or a double fork\n"
                    "a child that was never waited for",
                    "the command line and the parent of the survivor\n"
@@ -55,7 +57,8 @@ constexpr std::array kEndsAndMatching{
     CatalogueEntry{"LS105", "zombie", "a child was never reaped",
                    "A process of the job ended and its parent, still alive, never collected its "
                    "status. Its failure, if it "
-                   "failed, was seen by nobody.",
+                   "failed, was seen by nobody. (Of a rank it is a note: lockstep knows how it "
+                   "ended.)",
                    "Popen without wait\na signal handler that replaced the one which reaps",
                    "the parent named in the evidence, and who should wait for the child there"},
     CatalogueEntry{"LS106", "leftover", "shared memory, a port or a file is left behind",
@@ -69,9 +72,11 @@ constexpr std::array kEndsAndMatching{
     CatalogueEntry{"LS107", "never-joined", "a rank never joined, or joined twice",
                    "The world has a fixed number of ranks; one of them never became a member, or "
                    "two processes claim the same "
-                   "one. Every collective of the world group must then wait.",
+                   "one, or a process of another job took its place. Every collective of the world "
+                   "group must then wait, or is done with strangers.",
                    "RANK or WORLD_SIZE set wrongly\na rank that failed before init_process_group\n"
-                   "MASTER_ADDR or MASTER_PORT that differ between hosts, a port in use",
+                   "MASTER_ADDR or MASTER_PORT that differ between hosts, a port in use\n"
+                   "two jobs of one host that use one MASTER_PORT",
                    "the environment of each rank in run.json\nthe log of the rank that is missing"},
     CatalogueEntry{"LS108", "hidden-failure", "a failure is hidden by exit status 0",
                    "A rank raised, or a child of it failed, and the process still ended with "

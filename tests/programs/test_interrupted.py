@@ -7,6 +7,7 @@ import pathlib
 import signal
 import subprocess
 import tempfile
+import time
 import unittest
 
 import judged
@@ -45,6 +46,18 @@ class Interrupted(unittest.TestCase):
         said += process.communicate(timeout=judged.DEADLINE_S)[1]
         return process.returncode, json.loads((self.scratch / "run" / "report.json").read_text()), said
 
+    def run_for(self, seconds: float, row: table.Row) -> tuple:
+        """The same, of a run of which lockstep alone gets SIGTERM."""
+        process = subprocess.Popen(
+            judged.command(row, 2, self.scratch / "run"), cwd=judged.SOURCE, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace",
+            env={**os.environ, "TMPDIR": str(self.scratch)},
+        )
+        time.sleep(seconds)
+        process.terminate()
+        said = process.communicate(timeout=judged.DEADLINE_S)[1]
+        return process.returncode, json.loads((self.scratch / "run" / "report.json").read_text()), said
+
     def test_a_stalled_rank_is_judged_by_what_it_did_before(self) -> None:
         row = table.Row("loader.py", "bad --worker=asleep", launcher=table.ELASTIC, options=("--stall-limit", "90"))
         status, report, said = self.run_until("STALLED", row)
@@ -52,6 +65,17 @@ class Interrupted(unittest.TestCase):
         self.assertEqual((status, [(f["code"], f["culprits"]) for f in report["findings"]]), (1, [("LS303", [1])]), said)
         self.assertIn(f"rank 1: waits for a data loader worker at {at}", "\n".join(report["findings"][0]["evidence"]), said)
         self.assertRegex(said, rf"rank 1: after .*, now at {at}\n")
+
+    def test_who_was_never_started_is_told_after_a_long_wait(self) -> None:
+        status, report, said = self.run_for(24, table.Row("numbered.py", "few", launcher=table.ITSELF))
+        self.assertEqual((status, [(f["code"], f["culprits"]) for f in report["findings"]]), (1, [("LS107", [])]), said)
+        self.assertRegex(report["findings"][0]["headline"], "^rank 2 never came to init_process_group")
+        at = f"numbered.py:{table.line_of('numbered.py', 'join')}"
+        self.assertRegex(said, f"ranks 0,1: in init_process_group at {at} for")
+
+    def test_of_a_short_wait_nothing_is_said(self) -> None:
+        status, report, said = self.run_for(8, table.Row("numbered.py", "few", launcher=table.ITSELF))
+        self.assertEqual((status, report["findings"]), (130, []), said)
 
     def test_of_training_that_goes_on_nothing_is_said(self) -> None:
         (self.scratch / "steps.py").write_text(STEPS)

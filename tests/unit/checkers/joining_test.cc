@@ -107,6 +107,120 @@ TEST(Joining, WhoLeftBeforeItJoinedIsNamedOnceTheUserLosesPatience) {
   EXPECT_EQ(verdict.findings[0].evidence.front(), "rank 1 exited with status 0 before");
 }
 
+/// Rank 0 waits for the rank of `world_size` that nobody was told to be, and somebody lost
+/// patience.
+lockstep::Run too_few(std::uint64_t waited_ms) {
+  lockstep::Run run = joining("do_poll");
+  run.plan.world_size = 3;
+  StackSample stack = run.stacks.front();
+  stack.rank = Rank{1};
+  stack.pid = stack.tid = 1001;
+  run.stacks.push_back(stack);
+  for (StackSample late : std::vector(run.stacks)) {
+    late.at_ns += waited_ms * kMs;
+    run.stacks.push_back(late);
+  }
+  run.acted.back().action = "interrupted";
+  run.acted.back().at_ns = run.stacks.back().at_ns + kMs;
+  for (ProcessEnd& end : run.ends)
+    end.at_ns = run.acted.back().at_ns + kMs;
+  return run;
+}
+
+TEST(Joining, OfARankThatWasNeverStartedIsToldAfterALongWait) {
+  const Verdict verdict = checked(too_few(35'000));
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  const Finding& finding = verdict.findings.front();
+  EXPECT_EQ(finding.code, "LS107");
+  EXPECT_EQ(finding.headline, "rank 2 never came to init_process_group; ranks 0,1 wait in it");
+  EXPECT_TRUE(finding.culprits.empty()) << "its process may be on another host";
+  EXPECT_EQ(finding.evidence.front(),
+            "no process of the job was told to be rank 2, and WORLD_SIZE is 3");
+  EXPECT_EQ(finding.evidence.back(), "ranks 0,1 waited there for 35 s");
+  EXPECT_EQ(finding.sites.front().line, 12);
+  EXPECT_EQ(checked(too_few(5'000)).outcome, Outcome::kUndecided) << "it may just have been slow";
+}
+
+TEST(Joining, WhatRanksDoAfterTheirLauncherWasKilledIsNoFindingOfTheirs) {
+  lockstep::Run run = joining("hrtimer_nanosleep");
+  run.launcher_ends.push_back({.at_ns = run.stacks.front().at_ns + kMs,
+                               .pid = 900,
+                               .name = "torchrun",
+                               .signal = 10,
+                               .ranks = RankSet::all(2),
+                               .pids = {1000, 1001}});
+  EXPECT_EQ(checked(run).outcome, Outcome::kSkipped);
+  run.launcher_ends.front().at_ns = run.acted.back().at_ns + kMs;  // The limit came first.
+  EXPECT_EQ(checked(run).findings.size(), 1U);
+}
+
+/// Rank 0 was in a group of two and ended; rank 1 waits in init_process_group.
+lockstep::Run after_its_group() {
+  lockstep::Run run = joining("do_poll");
+  run.stacks.front().rank = Rank{1};
+  run.stacks.front().pid = run.stacks.front().tid = 1001;
+  run.processes = make_run({{all_reduce("dp", 8)}, {all_reduce("dp", 8)}}).processes;
+  run.processes.pop_back();
+  ends_with_status(run, Rank{0}, 0, run.stacks.front().at_ns - kMs);
+  return run;
+}
+
+TEST(Joining, WhoHadItsGroupAndEndedIsNotSaidToHaveNeverCome) {
+  const Verdict verdict = checked(after_its_group());
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].headline,
+            "rank 1 waits in init_process_group, and rank 0 has ended after its group");
+  EXPECT_TRUE(verdict.findings[0].culprits.empty());
+}
+
+Stranger stranger() {
+  return {.at_ns = kStart,
+          .rank = Rank{0},
+          .pid = 1000,
+          .address = "127.0.0.1:29500",
+          .other = 77,
+          .name = "python other.py"};
+}
+
+TEST(Joining, APeerOfAnotherJobIsToldWithItsProcess) {
+  lockstep::Run run = after_its_group();
+  run.strangers.push_back(stranger());
+  const auto judged = checkers::judge(run, checkers::all_checkers());
+  ASSERT_EQ(judged.findings.size(), 1U);
+  const Finding& finding = judged.findings.front();
+  EXPECT_EQ(finding.code, "LS107");
+  EXPECT_EQ(finding.confidence, Confidence::kCertain);
+  EXPECT_TRUE(finding.culprits.empty());
+  EXPECT_EQ(finding.headline,
+            "the peer of rank 0 is no process of this job: pid 77 (python other.py)");
+  EXPECT_EQ(finding.evidence.at(0), "they met at 127.0.0.1:29500");
+  EXPECT_EQ(finding.evidence.at(2), "rank 1 of this job never came into it");
+}
+
+TEST(Joining, AStrangerAloneIsNoFinding) {
+  // Each of two locksteps sees a rank of one job.
+  lockstep::Run run = make_run({{all_reduce("dp", 8)}, {all_reduce("dp", 8)}});
+  run.strangers.push_back(stranger());
+  EXPECT_TRUE(checked(run).findings.empty()) << "all are there, and a tracker too";
+  run.processes.pop_back();
+  EXPECT_TRUE(checked(run).findings.empty()) << "rank 1 ended well: it was not seen inside";
+  ends_with_status(run, Rank{1}, 1, last_event(run) + kMs);
+  EXPECT_EQ(checked(run).findings.size(), 1U);
+  std::erase_if(run.starts, [](const ProcessStart& start) { return start.rank == Rank{1}; });
+  EXPECT_TRUE(checked(run).findings.empty()) << "rank 1 is not here";
+}
+
+TEST(Joining, WhoFailedOnItsOwnAndLeftItsPlaceToAStrangerComesFirst) {
+  lockstep::Run run = after_its_group();
+  run.acted.clear();
+  run.strangers.push_back(stranger());
+  raises(run, Rank{1}, "DistNetworkError: EADDRINUSE", kStart + 40 * kMs);
+  const auto judged = checkers::judge(run, checkers::all_checkers());
+  ASSERT_EQ(judged.findings.size(), 1U);
+  EXPECT_EQ(judged.findings.front().code, "LS101");
+  EXPECT_EQ(judged.findings.front().culprits, RankSet{Rank{1}});
+}
+
 /// Rank 1 raised before it had a group, and rank 0 has waited in init_process_group for 3 s since.
 lockstep::Run failed_before_joining() {
   lockstep::Run run = joining("hrtimer_nanosleep");

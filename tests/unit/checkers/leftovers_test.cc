@@ -145,6 +145,85 @@ TEST(Leftovers, AChildThatNobodyAskedForIsAWarning) {
   EXPECT_TRUE(checked(with_zombie(true)).findings.empty()) << "asked for, late";
 }
 
+TEST(Leftovers, ARankThatWasNotWaitedForIsANote) {
+  lockstep::Run run = with_zombie(false);
+  run.unwaited[0].pid = 1001;
+  run.unwaited[0].parent = 1000;
+  const auto judged = checkers::judge(run, checkers::all_checkers());
+  ASSERT_EQ(judged.findings.size(), 1U);
+  EXPECT_EQ(judged.findings[0].code, "LS105");
+  EXPECT_EQ(judged.findings[0].severity, Severity::kNote);
+  EXPECT_EQ(judged.findings[0].headline,
+            "rank 0 (pid 1000) did not wait for rank 1 (pid 1001), which had ended and was a "
+            "zombie for 3.0 s");
+}
+
+/// Both ranks trained until lockstep ended them; who had started them was killed before.
+lockstep::Run orphaned() {
+  lockstep::Run run = healthy();
+  run.starts.push_back({.at_ns = 1, .role = Role::kOther, .pid = 900});
+  run.launcher_ends.push_back({.at_ns = last_event(run) + kMs,
+                               .pid = 900,
+                               .name = "torchrun",
+                               .signal = 10,
+                               .ranks = RankSet::all(2),
+                               .pids = {1000, 1001}});
+  for (ProcessEnd& end : run.ends) {
+    end.at_ns = last_event(run) + 10 * kS;
+    end.exit_status.reset();
+    end.signal = end.our_signal = 9;
+    run.acted.push_back({0, end.at_ns - kMs, "KILL", end.rank, end.pid, "the job is over"});
+  }
+  ProcessEnd command{
+      .at_ns = last_event(run) + kMs, .role = Role::kOther, .pid = 900, .signal = 10};
+  run.ends.push_back(command);
+  return run;
+}
+
+TEST(Leftovers, RanksOfALauncherThatWasKilledAreToldWithItsSignal) {
+  lockstep::Run run = orphaned();
+  run.leftovers = with_process(Rank{0}).leftovers;
+  const auto judged = checkers::judge(run, checkers::all_checkers());
+  ASSERT_EQ(judged.findings.size(), 1U);
+  const Finding& finding = judged.findings.front();
+  EXPECT_EQ(finding.code, "LS104");
+  EXPECT_TRUE(finding.culprits.empty());
+  EXPECT_EQ(finding.affected, RankSet::all(2));
+  EXPECT_EQ(finding.headline,
+            "torchrun (pid 900) was killed by SIGUSR1 and left 2 ranks behind: ranks 0,1, which "
+            "were ended");
+  EXPECT_EQ(finding.evidence.size(), 1U);
+}
+
+TEST(Leftovers, RanksThatEndByThemselvesAfterTheirLauncherAreNotLeft) {
+  lockstep::Run run = orphaned();
+  run.acted.clear();
+  for (ProcessEnd& end : run.ends) {
+    if (!end.rank)
+      continue;
+    end.signal = end.our_signal = std::nullopt;
+    end.exit_status = 0;
+  }
+  EXPECT_TRUE(checkers::judge(run, checkers::all_checkers()).findings.empty());
+  run.launcher_ends.clear();
+  EXPECT_TRUE(checkers::judge(run, checkers::all_checkers()).findings.empty());
+}
+
+TEST(Leftovers, WhatRanksRaiseAfterTheirLauncherWasKilledIsNotTheirs) {
+  lockstep::Run run = orphaned();
+  run.acted.clear();
+  for (ProcessEnd& end : run.ends)
+    end.our_signal = std::nullopt;
+  ends_with_status(run, Rank{0}, 0, last_event(run) + 3 * kS);
+  raises(run, Rank{1}, "DistNetworkError: the store is gone", last_event(run) + 2 * kS);
+  const auto judged = checkers::judge(run, checkers::all_checkers());
+  ASSERT_EQ(judged.findings.size(), 1U);
+  EXPECT_EQ(judged.findings[0].code, "LS101");
+  EXPECT_TRUE(judged.findings[0].culprits.empty());
+  EXPECT_EQ(
+      judged.findings[0].evidence.front().rfind("torchrun (pid 900) was killed by SIGUSR1", 0), 0U);
+}
+
 TEST(Leftovers, AWarningHidesNoError) {
   lockstep::Run run = with_zombie(false);
   ends_with_status(run, Rank{1}, 1, kStart + 50 * kMs);

@@ -122,6 +122,39 @@ TEST(HistoryJournal, EveryEventComesBack) {
   EXPECT_EQ(run.notes.at(0).at_ns, 10U);
 }
 
+TEST(HistoryJournal, WhoLeftRanksAndWhomTheyMetComesBack) {
+  const TempDir place;
+  const std::string path = place / "lockstep.jsonl";
+  auto writer = JournalWriter::create(path);
+  ASSERT_TRUE(writer);
+  ASSERT_TRUE(writer->append(LauncherEnd{.at_ns = 5,
+                                         .pid = 70,
+                                         .name = "torchrun",
+                                         .signal = 10,
+                                         .ranks = RankSet::all(2),
+                                         .pids = {71, 72}}));
+  ASSERT_TRUE(writer->append(Stranger{.at_ns = 6,
+                                      .rank = Rank{1},
+                                      .pid = 72,
+                                      .address = "127.0.0.1:29500",
+                                      .other = 99,
+                                      .name = "python b.py"}));
+  ASSERT_TRUE(writer->close());
+  const auto run = read_journal(*read_whole(path, 1U << 20));
+  EXPECT_TRUE(run.journal_complete);
+  EXPECT_GT(run.ended_ns, 0U);
+  ASSERT_EQ(run.launcher_ends.size(), 1U);
+  EXPECT_EQ(run.launcher_ends[0].name, "torchrun");
+  EXPECT_EQ(run.launcher_ends[0].signal, 10);
+  EXPECT_EQ(run.launcher_ends[0].ranks, RankSet::all(2));
+  EXPECT_THAT(run.launcher_ends[0].pids, ElementsAre(71, 72));
+  ASSERT_EQ(run.strangers.size(), 1U);
+  EXPECT_EQ(run.strangers[0].rank, Rank{1});
+  EXPECT_EQ(run.strangers[0].address, "127.0.0.1:29500");
+  EXPECT_EQ(run.strangers[0].other, 99);
+  EXPECT_EQ(run.strangers[0].name, "python b.py");
+}
+
 TEST(HistoryJournal, TheEndOfAThreadsWaitComesBack) {
   const TempDir place;
   const std::string path = place / "lockstep.jsonl";

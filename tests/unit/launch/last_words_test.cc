@@ -40,6 +40,20 @@ TEST(LastWords, OfOneThatRaisedNothingTheLastLine) {
   EXPECT_EQ(last_line(std::string(500, 'x')).size(), 200U);
 }
 
+TEST(LastWords, AWarningIsNobodysLastWord) {
+  const std::string source = "  import pynvml  # type: ignore[import]\n";
+  const std::string warning = "/site/torch/cuda/__init__.py:65: FutureWarning: it is old.\n";
+  EXPECT_EQ(last_line(warning + source), "");
+  EXPECT_EQ(last_line(warning), "");
+  EXPECT_EQ(last_line("no data: part1.pt\n" + warning + source), "no data: part1.pt");
+  EXPECT_EQ(last_line("no data\n" + warning + source + warning + source), "no data");
+  EXPECT_EQ(last_line("a.py:3: UserWarning: one\nand two\nand three\n  f(x)\n"), "");
+  EXPECT_EQ(last_line(warning + source + "no data: part1.pt\n"), "no data: part1.pt");
+  EXPECT_EQ(last_line(warning + source + "  no data: part1.pt\n"), "  no data: part1.pt");
+  EXPECT_EQ(last_line("train.py: Warning: no data\n"), "train.py: Warning: no data");
+  EXPECT_EQ(last_line("  part1.pt\n"), "  part1.pt");
+}
+
 TEST(LastWords, OfAMessageThatBeginsEmptyItsFirstLineWithText) {
   const std::string raised = "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n";
   EXPECT_EQ(last_words(raised + "RuntimeError: \n \n        Failed to run stage backward:\n")->text,

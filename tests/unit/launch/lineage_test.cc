@@ -26,5 +26,23 @@ TEST(Lineage, AProcessWorksForTheRankAboveItWhereverPidsStartAgain) {
     EXPECT_EQ(lineage.rank_of(pid), std::nullopt) << pid;
 }
 
+TEST(Lineage, ARankThatAnotherRankStartedIsKnownAsItselfOnceItIsOne) {
+  constexpr std::int32_t kFirst = 2'000'010, kSecond = 2'000'020;
+  const std::vector<os::ProcessStat> family{
+      {.id = {kFirst, 1}, .parent = 1, .state = 'S', .name = "python"},
+      {.id = {kSecond, 1}, .parent = kFirst, .state = 'S', .name = "python"}};
+  Lineage lineage(nullptr);
+  bool both = false;
+  const auto rank_of = [&](const os::ProcessId& id) -> std::optional<Rank> {
+    return id.pid == kFirst ? std::optional(Rank{0}) : both ? std::optional(Rank{1}) : std::nullopt;
+  };
+  lineage.see(family, rank_of);
+  EXPECT_EQ(lineage.rank_of(kSecond), Rank{0}) << "a helper, as far as is known";
+  both = true;
+  lineage.see(family, rank_of);
+  EXPECT_EQ(lineage.rank_of(kSecond), Rank{1});
+  EXPECT_EQ(lineage.rank_of(kFirst), Rank{0});
+}
+
 }  // namespace
 }  // namespace lockstep::launch

@@ -46,6 +46,22 @@ TEST(TrackedProcesses, OfTwoThatWereThereTogetherTheFirstIsTheRank) {
   EXPECT_EQ(believed(processes), (std::vector<std::int32_t>{rank.pid, other_rank.pid}));
 }
 
+TEST(TrackedProcesses, AZombieThatWeInheritedIsReapedOnceItsEndIsTaken) {
+  const pid_t pid = ::fork();
+  if (pid == 0)
+    ::_exit(3);
+  siginfo_t info{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT), 0);
+  TrackedProcesses processes(nullptr);
+  Tracked& rank = processes.add(Role::kRank, Rank{0}, *os::ProcessHandle::open(pid));
+  const std::vector<os::ProcessStat> family{*os::read_process(pid)};
+  processes.reap_inherited(family);
+  EXPECT_TRUE(os::read_process(pid)) << "its status is still wanted";
+  rank.ended = os::ExitReport{.exit_status = 3};
+  processes.reap_inherited(family);
+  EXPECT_FALSE(os::read_process(pid));
+}
+
 TEST(TrackedProcesses, TheCommandMayBeARank) {
   const Idle command;
   TrackedProcesses processes(nullptr);

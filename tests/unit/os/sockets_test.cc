@@ -92,5 +92,24 @@ TEST(Sockets, TheOtherEndOfAConnection) {
   }
 }
 
+TEST(Sockets, AConnectionWithinThisMachineIsToldWithWhoAccepted) {
+  const UniqueFd server = bound(loopback(), AF_INET);
+  ASSERT_EQ(::listen(server.get(), 1), 0);
+  const UniqueFd client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const sockaddr_in to = loopback(port_of(server));
+  ASSERT_EQ(::connect(client.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
+  const UniqueFd accepted(::accept4(server.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  ASSERT_TRUE(accepted);
+  const std::vector<LocalConnection> found = local_connections({::getpid()});
+  ASSERT_EQ(found.size(), 2U);
+  for (const LocalConnection& one : found) {
+    EXPECT_EQ(one.address, fmt::format("127.0.0.1:{}", port_of(server)));
+    EXPECT_EQ(one.port, port_of(server));
+    EXPECT_EQ(one.other_user, ::getuid());
+    EXPECT_EQ(one.other_inode, inode_of(one.accepted ? client : accepted));
+  }
+  EXPECT_NE(found[0].accepted, found[1].accepted);
+}
+
 }  // namespace
 }  // namespace lockstep::os
