@@ -5,9 +5,13 @@
 #include <algorithm>
 
 #include "checkers/agreement.h"
+#include "checkers/attribution.h"
 #include "checkers/creations.h"
+#include "checkers/crossed_threads.h"
 #include "checkers/divergence.h"
+#include "checkers/failure_words.h"
 #include "checkers/groups.h"
+#include "checkers/lines_part.h"
 #include "checkers/point_to_point.h"
 #include "checkers/recovery.h"
 #include "checkers/set_aside.h"
@@ -59,24 +63,51 @@ bool is_first_of_its_name(const std::vector<GroupView>& groups, const GroupView&
   });
 }
 
-Finding sums_differ(const GroupView& group, std::uint64_t seq, const std::vector<At>& calls) {
+/// Who was told by the call that what it had given was wrong in itself: its splits are not those of
+/// its own tensor. That is looked at before anything is sent.
+RankSet refused_in_the_call(const Run& run, const GroupView& group, const std::vector<At>& calls) {
+  RankSet refused;
+  for (const At& at : calls) {
+    const bool last = at.call == at.member->slots.back();
+    if (last && std::any_of(run.raised.begin(), run.raised.end(), [&](const Raised& raised) {
+          return raised.rank == at.member->rank && raised.pid == at.member->process->pid &&
+                 raised.at_ns >= at.call->issued_ns && speaks_of_its_own_splits(raised.text);
+        }))
+      refused.insert(at.member->rank);
+  }
+  return refused.size() < static_cast<std::size_t>(group.size) &&
+                 known_before(group, calls.front().call->seq)
+             ? refused
+             : RankSet{};
+}
+
+Finding sums_differ(const Run& run, const GroupView& group, std::uint64_t seq,
+                    const std::vector<At>& calls) {
   Finding finding;
   finding.code = "LS202";
   finding.group = group.label();
   finding.op = std::string(history::name_of(calls.front().call->op));
   finding.seq = seq;
   finding.confidence = Confidence::kCertain;
+  finding.culprits = refused_in_the_call(run, group, calls);
   for (const At& at : calls) {
-    finding.affected.insert(at.member->rank);
+    const bool refused = finding.culprits.contains(at.member->rank);
+    if (!refused)
+      finding.affected.insert(at.member->rank);
     finding.at_ns = std::max(finding.at_ns, at.call->issued_ns);
     if (finding.evidence.size() < kLinesMax)
       finding.evidence.push_back(fmt::format("rank {}: hands in {} and receives {} elements",
                                              at.member->rank.value, at.call->numel_in,
                                              at.call->numel_out));
-    if (auto site = site_of(*at.member->process, *at.call, "peer");
+    if (auto site = site_of(*at.member->process, *at.call, refused ? "culprit" : "peer");
         site && finding.sites.size() < kLinesMax)
-      finding.sites.push_back(*site);
+      finding.sites.insert(refused ? finding.sites.begin() : finding.sites.end(), *site);
   }
+  if (!finding.culprits.empty())
+    finding.cause = fmt::format(
+        "the splits that {} gave are not those of its own tensor: the call "
+        "itself refused them",
+        words(finding.culprits));
   finding.headline = fmt::format("the sizes of {} do not add up over its {} ranks",
                                  group.label(*calls.front().call), group.size);
   return finding;
@@ -159,6 +190,9 @@ GroupResult compare(const Run& run, const GroupView& group) {
     ++result.compared;
     const bool sums_wrong = place.one_call && sums_disagree(place.calls, group.size);
     if (place.overlapped && (!place.one_call || sums_wrong)) {
+      result.finding = crossed_threads(run, group, seq);
+      if (result.finding)
+        return result;
       result.undecided =
           fmt::format("the order around {}#{} is not known: threads of a rank called at once",
                       group.label(), seq);
@@ -171,7 +205,7 @@ GroupResult compare(const Run& run, const GroupView& group) {
       return result;
     }
     if (sums_wrong) {
-      result.finding = sums_differ(group, seq, calls_at(group, seq));
+      result.finding = sums_differ(run, group, seq, calls_at(group, seq));
       return result;
     }
     if (!place.one_site) {
@@ -184,6 +218,8 @@ GroupResult compare(const Run& run, const GroupView& group) {
     }
   }
   result.undecided = overwritten_difference(group);
+  if (run.plan.scenario.empty() && result.undecided.empty())
+    result.finding = left_out_behind_a_helper(run, group);
   return result;
 }
 

@@ -7,6 +7,7 @@
 #include "checkers/agreement.h"
 #include "checkers/alignment.h"
 #include "checkers/attribution.h"
+#include "checkers/crossed_threads.h"
 #include "checkers/sites.h"
 #include "harness/verdict/catalogue.h"
 
@@ -111,7 +112,16 @@ class Divergence {
       threaded = two;
     if (!threaded.empty()) {
       blame_ = {};
+      if (finding.code != "LS206") {
+        finding.also.insert(finding.also.begin(), finding.code);
+        std::erase(finding.also, "LS206");
+        finding.code = "LS206";
+      }
+      threaded_ = threaded;
       say_what_threads_did(threaded, finding);
+      if (const auto crossed = crossed_threads(run_, group_, seq_))  // What each thread calls.
+        finding.evidence.insert(finding.evidence.end(), std::next(crossed->evidence.begin()),
+                                crossed->evidence.end());
     }
     finding.group = group_.label();
     finding.seq = began_;
@@ -262,6 +272,11 @@ class Divergence {
       return fmt::format("{} left out {}{} and went on to the next {}; {} issued it", whose,
                          expected, calls_ > 1 ? fmt::format(" and {} more", calls_ - 1) : "",
                          actual, peers);
+    if (code == "LS206" && !threaded_.empty())
+      return fmt::format("two threads of {} call on group {}, and at #{} {} issued {}, {} {}",
+                         words(threaded_), group_.label(), seq_,
+                         words(ranks_in(classes_[suspect_class_])), describe(*suspect().call),
+                         peers, describe(*reference().call));
     if (code == "LS206")
       return fmt::format("{} and {} issue the calls {}#{} and #{} in opposite order",
                          words(ranks_in(classes_[suspect_class_])), peers, group_.label(), seq_,
@@ -283,6 +298,7 @@ class Divergence {
   std::size_t reference_class_{};
   std::size_t suspect_class_{1};
   Attribution blame_{};
+  RankSet threaded_{};  ///< Two threads of these issue on the group.
   std::uint64_t calls_{1};
 };
 

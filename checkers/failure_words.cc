@@ -49,6 +49,13 @@ bool speaks_of_its_arguments(std::string_view type) {
   return type == "ValueError" || type == "TypeError" || type == "IndexError" || type == "KeyError";
 }
 
+bool speaks_of_its_own_splits(std::string_view text) {
+  return contains_one_of(
+      text, {"Split sizes must be non-negative", "Split sizes doesn't match total dim 0 size",
+             "Number of tensor splits not equal to group size",
+             "Tensor's dim 0 does not divide equally across group size"});
+}
+
 Saying without_numbers(std::string_view text, bool of_ranks_only) {
   Saying saying;
   for (std::size_t at = 0; at < text.size();) {

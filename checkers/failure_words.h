@@ -27,6 +27,9 @@ bool speaks_of_its_watchdog(std::string_view text);
 /// What a call says of what it was given, whatever the other ranks do.
 bool speaks_of_its_arguments(std::string_view type);
 
+/// What all_to_all_single says of splits that are not those of the caller's own tensor.
+bool speaks_of_its_own_splits(std::string_view text);
+
 struct Saying {
   std::string text{};
   std::size_t numbers{};  ///< That were taken out.

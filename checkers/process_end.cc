@@ -16,6 +16,7 @@
 #include "checkers/joining.h"
 #include "checkers/leaving.h"
 #include "checkers/leftovers.h"
+#include "checkers/lines_part.h"
 #include "checkers/recovery.h"
 #include "checkers/sites.h"
 #include "harness/history/rank_places.h"
@@ -193,6 +194,17 @@ void add_evidence(const Run& run, const std::vector<Failure>& failures, const Ra
         fmt::format("rank {} failed {}", first.rank.value, at_last_call(run, first.rank)));
 }
 
+/// Whoever raises over what it got may be innocent of it: it was another rank's to send.
+std::optional<std::string> got_another_call(const Run& run, const Failure& first) {
+  if (first.exception.empty() || first.after_a_peer || !run.plan.scenario.empty())
+    return std::nullopt;
+  for (const GroupView& group : group_views(run, first_act_ns(run))) {
+    if (auto got = may_have_got_another_call(run, group, first.rank))
+      return got;
+  }
+  return std::nullopt;
+}
+
 Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
   const Failure& first = failures.front();
   Finding finding;
@@ -213,9 +225,10 @@ Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
     finding.help = help_with_arguments(run.plan);
   }
   const RankSet unheard = ended_alike_unheard(run, failures);
+  const std::optional<std::string> got = got_another_call(run, first);
   const bool blamable = !first.after_a_peer && alike.size() < everyone.size() && unheard.empty() &&
                         !(was_ended && alike.size() > 1) && journal_is_whole(run) &&
-                        (whole || failures.size() == 1);
+                        (whole || failures.size() == 1) && !got;
   const bool alone = everyone.size() == 1 && !refused && journal_is_whole(run);
   if (blamable || alone) {
     finding.culprits = alike;
@@ -237,6 +250,8 @@ Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
     }
   }
   add_evidence(run, failures, alike, unheard, finding);
+  if (got)
+    finding.evidence.push_back(*got);
   return finding;
 }
 

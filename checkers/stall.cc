@@ -9,6 +9,7 @@
 
 #include "checkers/attribution.h"
 #include "checkers/children.h"
+#include "checkers/crossed_threads.h"
 #include "checkers/failures.h"
 #include "checkers/ranks_by_text.h"
 #include "checkers/sites.h"
@@ -135,6 +136,11 @@ class StalledCall {
   [[nodiscard]] bool is_one() const { return owed_.incompatible.empty(); }
 
   [[nodiscard]] Finding finding() const {
+    const auto crossed = owed_.absent.empty() && threads_called_at_once()
+                             ? crossed_threads(run_, group_, call_.seq)
+                             : std::nullopt;
+    if (crossed)
+      return *crossed;
     Finding finding;
     finding.code = owed_.absent.empty() ? "LS307" : "LS301";
     finding.group = group_.label();
@@ -167,6 +173,17 @@ class StalledCall {
   }
 
  private:
+  /// What the record says of the order of a rank's calls may be wrong then.
+  [[nodiscard]] bool threads_called_at_once() const {
+    return std::any_of(group_.members.begin(), group_.members.end(), [&](const Member& member) {
+      for (std::uint64_t seq = call_.seq > 2 ? call_.seq - 2 : 0; seq < member.end_seq(); ++seq) {
+        if (member.at(seq) != nullptr && member.at(seq)->overlapped)
+          return true;
+      }
+      return false;
+    });
+  }
+
   [[nodiscard]] std::string stalled(Rank rank) const {
     const ProcessState* state = situation_.state(rank);
     return state == nullptr

@@ -52,6 +52,34 @@ TEST(SwappedCalls, BetweenTwoThreadsTheOrderIsNobodysFault) {
   }
 }
 
+/// Both threads of each rank were inside of a call at once, and what was recorded first is chance.
+lockstep::Run at_once(bool last_one_ends) {
+  const Call training = all_reduce("dp", 8).at("x.py", 1);
+  const Call saving = all_gather("dp", 1, 2).at("x.py", 2);
+  const Call both = last_one_ends ? training : training.pending();
+  return make_run({{training, training.overlapped(), saving.on_thread(71).overlapped(), both},
+                   {training, saving.on_thread(72).overlapped(), training.overlapped(), both}});
+}
+
+TEST(SwappedCalls, OfThreadsThatCallAtOnceItIsToldOnceACallDoesNotEnd) {
+  lockstep::Run run = at_once(false);
+  hang(run);
+  const Finding finding = only_finding(run);
+  EXPECT_EQ(finding.code, "LS206");
+  EXPECT_TRUE(finding.culprits.empty());
+  EXPECT_EQ(finding.affected, RankSet::all(2));
+  EXPECT_NE(finding.headline.find("two threads of ranks 0,1"), std::string::npos);
+  ASSERT_EQ(finding.sites.size(), 2U) << "both threads of one rank";
+  EXPECT_EQ(finding.sites[0].rank, finding.sites[1].rank);
+  EXPECT_NE(finding.sites[0].line, finding.sites[1].line);
+}
+
+TEST(SwappedCalls, OfThreadsThatCallAtOnceNothingIsKnownWhereAllEndedWell) {
+  const Verdict verdict = checkers::CollectiveOrder().check(at_once(true));
+  EXPECT_TRUE(verdict.findings.empty());
+  EXPECT_EQ(verdict.outcome, Outcome::kUndecided);
+}
+
 /// What comes from this line was called by `function` of a library.
 void call_from(lockstep::Run& run, std::int32_t line, const std::string& library,
                const std::string& function) {
@@ -96,7 +124,7 @@ TEST(SwappedCalls, WhatAThreadPutsBetweenOthersIsNoRanksFault) {
       make_thread_of(run, 2);
     const Finding finding = only_finding(run);
     EXPECT_EQ(finding.culprits, from_thread ? RankSet{} : RankSet{Rank{1}});
-    EXPECT_EQ(finding.code, from_thread ? "LS201" : "LS208");
+    EXPECT_EQ(finding.code, from_thread ? "LS206" : "LS208");
   }
 }
 
