@@ -121,6 +121,14 @@ void add_who_ended_it(const Run& run, const Failure& first, Finding& finding) {
 /// Of a store that is gone, though rank 0, which has it as a rule, was there: the server closes the
 /// connection, too, of who asks for something that it cannot do.
 void say_of_whom_it_may_speak(const Run& run, const Failure& first, Finding& finding) {
+  if (first.exception.find("Application timeout caused pair closure") != std::string::npos) {
+    finding.evidence.push_back(
+        fmt::format("rank {} says that of itself: a wait of its own, which was not seen, had "
+                    "expired before, and "
+                    "Gloo then closes all connections of the group",
+                    first.rank.value));
+    return;
+  }
   const Rank host{0};
   const bool of_a_crash = first.exception.find("remote server shutdown") != std::string::npos;
   const Collective* const call =

@@ -78,6 +78,8 @@ TEST(ExpiredWaits, ItIsNotToldWhereItMayHaveEndedWellOrWasNotSeenOrSomebodyFaile
     process_of(run, Rank{1}).collectives.back().issued_ns -= 2'500 * kMs;
   })) << "it was sent before";
   EXPECT_TRUE(not_told([](lockstep::Run& run) { run.stacks.clear(); }));
+  EXPECT_THAT(found(polled([](lockstep::Run& run) { run.stacks.clear(); })).evidence,
+              Contains(HasSubstr("rank 0 says that of itself")));
   EXPECT_TRUE(not_told([](lockstep::Run& run) { run.states.clear(); }));
   EXPECT_TRUE(not_told([](lockstep::Run& run) {
     process_of(run, Rank{1}).groups.front().seen_from_creation = false;

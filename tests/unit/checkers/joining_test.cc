@@ -71,14 +71,18 @@ TEST(Joining, ARankThatIsThereTwiceIsNamedWithBothProcesses) {
     stack.pid = stack.tid = pid;
     run.stacks.push_back(stack);
   }
+  ProcessStart second = run.starts.back();
+  second.pid = 1002;
+  second.at_ns = kStart;
+  run.starts.push_back(second);
   const Verdict verdict = checked(run);
   ASSERT_EQ(verdict.findings.size(), 1U);
   EXPECT_EQ(verdict.findings[0].culprits, RankSet{Rank{1}});
-  EXPECT_EQ(verdict.findings[0].headline,
-            "rank 1 is there 2 times: pid 1001 and pid 1002; all of them wait in "
-            "init_process_group");
+  EXPECT_EQ(
+      verdict.findings[0].headline,
+      "several processes were given one RANK: rank 1 is there 2 times: pid 1001 and pid 1002");
   // One of them had gone before: it was started again.
-  ends_with_status(run, Rank{1}, 1, kStart);
+  ends_with_status(run, Rank{1}, 1, kStart - kMs);
   EXPECT_TRUE(checked(run).findings[0].culprits.empty());
 }
 
@@ -215,6 +219,10 @@ TEST(Joining, WhoFailedOnItsOwnAndLeftItsPlaceToAStrangerComesFirst) {
   run.acted.clear();
   run.strangers.push_back(stranger());
   raises(run, Rank{1}, "DistNetworkError: EADDRINUSE", kStart + 40 * kMs);
+  for (ProcessEnd& end : run.ends) {
+    end.signal.reset();
+    end.our_signal.reset();
+  }
   const auto judged = checkers::judge(run, checkers::all_checkers());
   ASSERT_EQ(judged.findings.size(), 1U);
   EXPECT_EQ(judged.findings.front().code, "LS101");
@@ -318,6 +326,34 @@ TEST(Joining, WhoEndedWhileTheOthersMeetAgainIsNamed) {
   lockstep::Run run = joining_again(kText);
   std::erase_if(run.raised, [](const Raised& raised) { return raised.rank == Rank{2}; });
   EXPECT_NE(judged(run).code, "LS102");
+}
+
+/// Its limit is long, and the run is ended while it waits.
+TEST(Joining, WhoEndedIsNamedWhileAnotherStillWaitsToMeetAgain) {
+  const Row row = times(3, {all_reduce("0", 4).at("t.py", 20)});
+  const auto waits_for = [&](std::uint64_t wait_ms) {
+    lockstep::Run run = make_run({row, row});
+    ends_with_status(run, Rank{1}, 0, last_event(run) + kMs);
+    hang(run);
+    run.stacks.clear();
+    for (const std::uint64_t ms : {std::uint64_t{10}, wait_ms}) {
+      StackSample stack = stack_of(run, Rank{0}, {"poll", "c10d::TCPStore::TCPStore"});
+      stack.at_ns = last_event(run) + ms * kMs;
+      run.stacks.push_back(stack);
+    }
+    for (ProcessEnd& end : run.ends) {
+      if (end.rank == Rank{0})
+        end.at_ns = last_event(run) + (wait_ms + 500) * kMs;
+    }
+    for (Acted& act : run.acted)
+      act.at_ns = last_event(run) + (wait_ms + 400) * kMs;
+    return checkers::judge(run, checkers::all_checkers());
+  };
+  const auto judged = waits_for(6'000);
+  ASSERT_EQ(judged.findings.size(), 1U);
+  EXPECT_EQ(judged.findings.front().code, "LS102");
+  EXPECT_EQ(judged.findings.front().culprits, RankSet{Rank{1}});
+  EXPECT_TRUE(waits_for(400).findings.empty()) << "it may just have come there";
 }
 
 }  // namespace
