@@ -136,6 +136,15 @@ std::string overwritten_difference(const GroupView& group) {
 
 std::string not_comparable(const GroupView& group) {
   for (const Member& member : group.members) {
+    const Group& about = member.about();
+    if (about.named_by_store && !about.seen_from_creation &&
+        (member.process->capabilities & history::kSeesBackends) == 0)
+      return fmt::format(
+          "LS901: what rank {} calls on the backend of group {} is not seen in torch {}",
+          member.rank.value, group.label(), member.process->torch_version);
+    if (group.unplaced && group.size > 1)
+      return fmt::format("LS901: which groups of other ranks are group {} of rank {} is not known",
+                         group.label(), member.rank.value);
     if (!member.about().seen_from_creation)
       return fmt::format("LS901: group {} was met late on rank {}", group.label(),
                          member.rank.value);
@@ -231,7 +240,7 @@ GroupResult check_group(const Run& run, const std::vector<GroupView>& groups,
       result.finding = group_differs(groups, group);
     return result;
   }
-  if (group.members.size() < 2)
+  if (group.members.size() < 2 && !group.unplaced)
     return result;
   result.undecided = not_comparable(group);
   return result.undecided.empty() ? compare(run, group) : result;

@@ -9,6 +9,7 @@
 
 #include "checkers/failures.h"
 #include "checkers/gloo_teardown.h"
+#include "checkers/group_identity.h"
 #include "checkers/sites.h"
 #include "harness/history/rank_places.h"
 
@@ -94,6 +95,21 @@ bool contains(const std::vector<Rank>& ranks, Rank rank) {
 
 bool lacks_a_member(const GroupView& view) {
   return view.size <= 0 || view.members.size() < static_cast<std::size_t>(view.size);
+}
+
+/// A group that lists no ranks is known by its members when all of them are there.
+void fill_ranks(GroupView& view) {
+  if (!view.ranks.empty() || lacks_a_member(view))
+    return;
+  std::vector<std::optional<Rank>> ranks(static_cast<std::size_t>(view.size));
+  for (const Member& member : view.members) {
+    const auto place = static_cast<std::size_t>(member.about().my_rank);
+    if (member.about().my_rank < 0 || place >= ranks.size() || ranks[place])
+      return;
+    ranks[place] = member.rank;
+  }
+  for (const std::optional<Rank>& rank : ranks)
+    view.ranks.push_back(*rank);
 }
 
 /// Two views of one name, each without some of its members, whose members list each other and
@@ -264,28 +280,36 @@ std::vector<GroupView> group_views(const Run& run, std::uint64_t cutoff_ns) {
     processes.push_back(process);
     last_opened = std::max(last_opened, process->opened_ns);
   }
+  const std::set<GroupIdentity> unplaced = unplaced_groups(processes);
   std::vector<GroupView> views;
-  using Identity = std::tuple<std::string, std::int32_t, std::vector<Rank>>;
-  std::map<std::pair<Identity, std::uint32_t>, std::size_t> index;
+  std::map<std::pair<GroupIdentity, std::uint32_t>, std::size_t> index;
   for (const Process* process : processes) {
     if (ended_before(run, *process, last_opened))
       continue;
-    std::map<Identity, std::uint32_t> created;
+    std::map<GroupIdentity, std::uint32_t> created;
     for (Member& member : members_of(*process, cutoff_ns)) {
       const Group& group = member.about();
-      const Identity identity{group.name, group.size, group.ranks};
+      if (group.inside)
+        continue;
+      const GroupIdentity identity = identity_of(group);
       const std::uint32_t generation = created[identity]++;
+      const bool alone = group.named_by_store && unplaced.contains(identity);
       const auto [place, is_new] = index.try_emplace({identity, generation}, views.size());
-      if (is_new) {
+      if (is_new || alone) {
+        place->second = views.size();
         views.emplace_back();
         views.back().name = group.name;
         views.back().generation = generation;
         views.back().size = group.size;
         views.back().ranks = group.ranks;
+        views.back().unplaced = alone;
       }
+      member.vouches = member.vouches && !(alone && group.size > 1);
       views[place->second].members.push_back(std::move(member));
     }
   }
+  for (GroupView& view : views)
+    fill_ranks(view);
   mark_disagreements(views);
   const bool whole = is_whole(run, processes, views);
   for (GroupView& view : views)

@@ -48,6 +48,7 @@ struct GroupView {
   std::vector<Rank> ranks{};      ///< Global ranks by group rank; empty = not known.
   std::vector<Member> members{};  ///< Those with a history, ascending by rank.
   bool members_disagree{};        ///< Members list each other, and not the same members.
+  bool unplaced{};  ///< Of one member alone: which groups of the others it meets is not known.
   /// Of the whole run: journal complete, a history of every rank, all of it vouched for. Where
   /// anything is missing, what it would have told might blame another rank.
   bool run_is_whole{};

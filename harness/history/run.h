@@ -16,6 +16,7 @@
 
 #include "harness/base/error.h"
 #include "harness/base/rank_set.h"
+#include "harness/history/plan.h"
 #include "harness/history/vocabulary.h"
 
 namespace lockstep {
@@ -392,29 +393,6 @@ struct LateDevices {
   std::int32_t pid{};
   std::string at_start{}, in_force{}, set{};  ///< Quoted values; "unset".
   CallSite site{};                            ///< Empty where Python was not seen.
-};
-
-/// What was meant to happen, written by the supervisor before the first process starts
-/// (RUN/run.json).
-struct Plan {
-  std::string id{};  ///< Of the run.
-  std::vector<std::string> command{};
-  std::int32_t world_size{};
-  std::string scenario{}, implementation{}, dtype{}, device{}, mutant{};  ///< Empty for `run`.
-  std::uint64_t seed{};
-  std::map<std::string, std::string> options{};
-  std::map<std::string, std::string> contract{};  ///< As declared by the host's `hello`.
-  std::vector<std::string> cases{};  ///< Of a suite: ids in the order in which they run.
-  std::string case_id{};
-  std::vector<std::int64_t> batches{};  ///< By rank, how many its loader has; empty = not said.
-  std::vector<std::string> expected_marks{};
-  std::vector<std::string> required_checks{};  ///< Checkers that must decide.
-  std::string expected_site{};  ///< Of a mutant: "file:line" that its finding must name.
-  bool required{true};          ///< Whether an undecided case counts for the exit status.
-  std::map<std::string, std::string> versions{};
-  /// Per parameter in registration order: name and numel; what the model has, so that "outside
-  /// every bucket" is countable.
-  std::vector<std::pair<std::string, std::int64_t>> parameters{};
 };
 
 /// A tensor's values, widened to double (integers up to 2^53 stay exact).

@@ -314,6 +314,20 @@ std::optional<ErrorTail> kept_error_tail(const std::string& history_directory, s
   return ErrorTail{std::move(ring), at_ns};
 }
 
+std::optional<Raised> kept_last_words(const std::string& history_directory, std::int32_t pid,
+                                      Rank rank) {
+  const std::optional<ErrorTail> said = kept_error_tail(history_directory, pid);
+  std::optional<LastWords> words = said ? last_words(said->text) : std::nullopt;
+  if (!words)
+    return std::nullopt;
+  return Raised{.at_ns = said->at_ns,
+                .rank = rank,
+                .pid = pid,
+                .text = words->text,
+                .found_out = "",
+                .raised_at = std::move(words->raised_at)};
+}
+
 bool a_library_ended(const std::string& history_directory, std::int32_t pid) {
   std::error_code ignored;
   return std::filesystem::exists(fmt::format("{}/{}.exits", history_directory, pid), ignored);

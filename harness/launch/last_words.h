@@ -33,6 +33,10 @@ struct ErrorTail {
 /// None if the process never loaded LibTorch, or said nothing since.
 std::optional<ErrorTail> kept_error_tail(const std::string& history_directory, std::int32_t pid);
 
+/// What a process raised that was gone before anybody looked, as far as that is kept.
+std::optional<Raised> kept_last_words(const std::string& history_directory, std::int32_t pid,
+                                      Rank rank);
+
 /// A library ended the process, with a status that is not 0: its status says nothing of the
 /// program. (The workers of a pool end so, when their launcher has no more use for them.)
 bool a_library_ended(const std::string& history_directory, std::int32_t pid);

@@ -351,15 +351,8 @@ void RunJob::Impl::tell_last_words(Tracked& process) {
 
 void RunJob::Impl::settle() {
   for (const Gone& gone : search_.settle()) {
-    const std::optional<ErrorTail> said = kept_error_tail(history_directory(), gone.pid);
-    std::optional<LastWords> words = said ? last_words(said->text) : std::nullopt;
-    if (words)
-      record(Raised{.at_ns = said->at_ns,
-                    .rank = gone.rank,
-                    .pid = gone.pid,
-                    .text = words->text,
-                    .found_out = "",
-                    .raised_at = std::move(words->raised_at)});
+    if (const auto raised = kept_last_words(history_directory(), gone.pid, gone.rank))
+      record(*raised);
   }
 }
 
