@@ -106,6 +106,14 @@ void Groups::remember(const void* key, Known* known) {
 
 Groups::Known* Groups::fresh() { return all_used_ < kKnownMax ? &all_[all_used_++] : nullptr; }
 
+/// It was that of a group, whose backend is another one now: what calls it still is that one, be it
+/// in a thread of its own, and the group's calls are told already.
+bool Groups::was_replaced(const Known& known, const c10d::Backend& backend) {
+  const c10d::Backend* const now = known.backend.load(std::memory_order_relaxed);
+  return !known.alone.load(std::memory_order_relaxed) && now != &backend && now != nullptr &&
+         reinterpret_cast<std::uintptr_t>(now) != kGone && known.size == backend.getSize();
+}
+
 Groups::Known* Groups::enter(c10d::ProcessGroup& group) {
   Known* known = known_at(&group);
   c10d::Backend* backend = nullptr;
@@ -129,6 +137,8 @@ Groups::Known* Groups::enter(c10d::Backend& backend) {
   if (!is_known()) {
     const std::lock_guard<std::mutex> lock(mutex_);
     known = known_at(key_of(&backend));
+    if (known != nullptr && was_replaced(*known, backend))
+      return nullptr;
     if (!is_known())
       known = define(backend, nullptr, /*seen=*/true, /*site=*/0);
   }
@@ -208,7 +218,9 @@ Groups::Known* Groups::meet(c10d::ProcessGroup& group, c10d::Backend* backend) {
                     candidate(backend) == nullptr && sequence != 0;
   if (!same)
     return define(group, backend, /*site=*/0);
-  writer_.met_late({known->handle.load(std::memory_order_relaxed)});  // Its backend was replaced.
+  // Its backend was replaced: one that goes on counting where the other was has missed nothing.
+  if (sequence != known->expected.load(std::memory_order_relaxed))
+    writer_.met_late({known->handle.load(std::memory_order_relaxed)});
   known->counts.store(sequence != kNoCounter, std::memory_order_relaxed);
   known->expected.store(sequence, std::memory_order_relaxed);
   known->backend.store(backend, std::memory_order_relaxed);

@@ -74,6 +74,7 @@ class Groups {
   Entry* find(const void* key);
   Known* known_at(const void* key);
   Known* candidate(const c10d::Backend* backend);
+  static bool was_replaced(const Known& known, const c10d::Backend& backend);
   bool come_in(Known& known, c10d::Backend* backend);
   Known* meet(c10d::ProcessGroup& group, c10d::Backend* backend);
   Known* define(c10d::ProcessGroup& group, c10d::Backend* backend, std::uint32_t site);
