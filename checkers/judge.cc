@@ -98,11 +98,6 @@ void absorb(Finding& first, Finding& later) {
       is_a_loop_exit(first) && later.code == "LS102" && later.culprits == first.culprits;
   first.consequences += later.consequences;
   if (same_call || explains_wait || left_the_loop_and_exited) {
-    // Where most have left it, the others may have made a round too many: so says the mismatch.
-    if (same_call && is_a_loop_exit(first) && first.culprits.empty()) {
-      first.culprits = later.culprits;
-      first.confidence = later.culprits.empty() ? first.confidence : later.confidence;
-    }
     std::vector<std::string> codes = later.also;
     codes.insert(codes.begin(), later.code);
     for (const std::string& code : codes) {

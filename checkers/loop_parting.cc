@@ -260,7 +260,8 @@ bool LoopParting::made_its_rounds(const Member& member) const {
   };
   for (const Frame& frame : frames_of(peer, due)) {
     for (const SourceLoop& loop : frame.loops) {
-      if (loop.variable.empty() || !loops_left_.contains(loop_of(frame, loop)) ||
+      // (Behind a `break` the variable is where it was in the round that was left.)
+      if (!loop.runs_out || loop.variable.empty() || !loops_left_.contains(loop_of(frame, loop)) ||
           uses(frame, loop.variable) != 1)
         continue;
       const auto theirs = round_at(run_, peer, due, frame, loop);

@@ -203,6 +203,30 @@ std::optional<Finding> began_apart(const std::vector<World>& worlds) {
   return finding;
 }
 
+bool is_left_behind(const Finding& finding) {
+  return finding.code == "LS104" || finding.code == "LS106";
+}
+
+/// What a world left behind after another one had come to grief follows from that: the job was over
+/// for both.
+void count_what_was_left(std::vector<Finding>& findings) {
+  const auto is_grief = [](const Finding& finding) {
+    return is_error(finding) && !is_left_behind(finding);
+  };
+  const auto first = std::find_if(findings.begin(), findings.end(), is_grief);
+  if (first == findings.end())
+    return;
+  Finding grief = *first;
+  std::erase_if(findings, [&](const Finding& finding) {
+    if (!is_error(finding) || !is_left_behind(finding) || finding.world == grief.world)
+      return false;
+    ++grief.consequences;
+    grief.evidence.push_back(fmt::format("after it, {}: {}", finding.code, finding.headline));
+    return true;
+  });
+  *std::find_if(findings.begin(), findings.end(), is_grief) = std::move(grief);
+}
+
 /// The worst first.
 int weight(Outcome outcome) {
   return outcome == Outcome::kFail        ? 0
@@ -265,6 +289,7 @@ Judgement together(const std::vector<World>& worlds, std::vector<Judgement> judg
     if (i == 0 || weight(judgements[i].outcome) < weight(all.outcome))
       all.outcome = judgements[i].outcome;
   }
+  count_what_was_left(all.findings);
   return all;
 }
 

@@ -145,7 +145,7 @@ void RankSearch::look_who_joins() {
 }
 
 std::vector<Gone> RankSearch::settle() {
-  const std::vector<Gone> gone = look_at_who_is_told();
+  std::vector<Gone> gone = look_at_who_is_told();
   look_at_family();
   look_at_histories();
   std::set<std::int32_t> in_group;
