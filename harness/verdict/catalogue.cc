@@ -58,7 +58,7 @@ constexpr std::array kEndsAndMatching{
                    "A process of the job ended and its parent, still alive, never collected its "
                    "status. Its failure, if it "
                    "failed, was seen by nobody. (Of a rank it is a note: lockstep knows how it "
-                   "ended.)",
+                   "ended).",
                    "Popen without wait\na signal handler that replaced the one which reaps",
                    "the parent named in the evidence, and who should wait for the child there"},
     CatalogueEntry{"LS106", "leftover", "shared memory, a port or a file is left behind",
