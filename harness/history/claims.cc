@@ -231,10 +231,24 @@ bool is_beside(const Claim& claim, const Party& party) {
   return rank != nullptr && claim.from_ns <= rank->until_ns && claim.until_ns >= rank->from_ns;
 }
 
+/// They were told to meet at one place, and nobody came for a rank that was in the group again: it
+/// came late, and somebody else had been taken for it.
+bool came_late(const Claim& claim, const Party& party, const std::vector<Claim>& claims) {
+  const bool same_place =
+      std::all_of(party.claims.begin(), party.claims.end(), [&](const Claim* other) {
+        return !claim.meets_at.empty() && other->meets_at == claim.meets_at;
+      });
+  return same_place && std::none_of(claims.begin(), claims.end(), [&](const Claim& other) {
+           const Claim* const was = party.claim_of(other.rank);
+           return was != nullptr && was->pid != other.pid && other.from_ns > was->until_ns;
+         });
+}
+
 /// It is the rank of this world that nobody was seen to be in the group.
-bool is_the_missing_one(const Claim& claim, const Party& party) {
-  return party.size > 1 && claim.rank.value < party.size && party.claim_of(claim.rank) == nullptr &&
-         claim.until_ns >= party.from_ns() && claim.from_ns <= party.until_ns() &&
+bool is_the_missing_one(const Claim& claim, const Party& party, const std::vector<Claim>& claims) {
+  const bool was_there = claim.until_ns >= party.from_ns() && claim.from_ns <= party.until_ns();
+  return party.size > 1 && party.has_group() && claim.rank.value < party.size &&
+         party.claim_of(claim.rank) == nullptr && (was_there || came_late(claim, party, claims)) &&
          std::none_of(party.claims.begin(), party.claims.end(),
                       [&](const Claim* other) { return meet_apart(*other, claim); });
 }
@@ -251,7 +265,8 @@ bool is_of_the_same_try(const Claim& claim, const Party& party) {
   });
 }
 
-void place_without_group(const Claim& claim, std::vector<Party>& parties) {
+void place_without_group(const Claim& claim, const std::vector<Claim>& claims,
+                         std::vector<Party>& parties) {
   bool placed = false;
   for (Party& party : parties) {
     if (party.has_group() && is_beside(claim, party)) {
@@ -261,9 +276,10 @@ void place_without_group(const Claim& claim, std::vector<Party>& parties) {
   }
   if (placed)
     return;
-  for (const auto& belongs : {is_the_missing_one, is_of_the_same_try}) {
+  for (const bool of_a_group : {true, false}) {
     for (auto party = parties.rbegin(); party != parties.rend(); ++party) {
-      if (belongs(claim, *party)) {
+      if (of_a_group ? is_the_missing_one(claim, *party, claims)
+                     : is_of_the_same_try(claim, *party)) {
         party->claims.push_back(&claim);
         party->size = std::max(party->size, claim.world_size);
         return;
@@ -335,7 +351,7 @@ std::vector<Party> parties_of(const std::vector<Claim>& claims) {
   std::stable_sort(others.begin(), others.end(),
                    [](const Claim* a, const Claim* b) { return a->from_ns < b->from_ns; });
   for (const Claim* const claim : others)
-    place_without_group(*claim, parties);
+    place_without_group(*claim, claims, parties);
   std::stable_sort(parties.begin(), parties.end(),
                    [](const Party& a, const Party& b) { return a.from_ns() < b.from_ns(); });
   return parties;

@@ -127,6 +127,29 @@ TEST(Worlds, WhoNeverCameToAGroupIsOfTheWorldThatLacksIt) {
   EXPECT_THAT(worlds({{k0, 10, 1, 4}, missing}), ElementsAre(Pids{10, 11}));
 }
 
+TEST(Worlds, WhoCameLateToThePlaceWhereTheOthersMetIsOfTheirWorld) {
+  const Typed there{.rank = k0, .pid = 10, .from = 1, .until = 4, .meets_at = "a:1"};
+  Typed late{.rank = k1,
+             .pid = 11,
+             .from = 6,
+             .until = 9,
+             .meets_at = "a:1",
+             .in_group = false,
+             .status = 1};
+  EXPECT_THAT(worlds({there, late}), ElementsAre(Pids{10, 11}));
+  // Unless the other one was started again, too.
+  const Typed again{.rank = k0,
+                    .pid = 20,
+                    .from = 6,
+                    .until = 9,
+                    .meets_at = "a:1",
+                    .in_group = false,
+                    .status = 1};
+  EXPECT_THAT(worlds({there, again, late}), ElementsAre(Pids{10}, Pids{11, 20}));
+  late.meets_at = "a:2";
+  EXPECT_THAT(worlds({there, late}), ElementsAre(Pids{10}, Pids{11}));
+}
+
 TEST(Worlds, ATryThatCameToNoGroupIsOneOfItsOwnIfItFailed) {
   Typed first{.rank = k0, .pid = 10, .from = 1, .until = 2, .in_group = false, .status = 1};
   const std::vector<Typed> second{{k0, 20, 4, 8}, {k1, 21, 4, 8}};
