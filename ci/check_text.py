@@ -54,7 +54,7 @@ def readme_problems(known: set[str]) -> list[str]:
         for line in lines if line.startswith("#")
     }
     dev = "".join((repository.ROOT / "ci" / name).read_text(encoding="utf-8") for name in ("dev", "setup.sh"))
-    commands = set(re.findall(r"^command_(\w+)\(\)", dev, re.MULTILINE))
+    commands = set(re.findall(r"^command_([\w-]+)\(\)", dev, re.MULTILINE))
     problems = []
 
     def need_path(number: int, name: str) -> None:
@@ -74,7 +74,7 @@ def readme_problems(known: set[str]) -> list[str]:
         for token in re.findall(r"`([^`\s]+)`", line):
             if token.split("/")[0] in tops and "/" in token and not set(token) & set("*<>{}|…:"):
                 need_path(number, token)
-        for name in re.findall(r"\bci/dev +([a-z]+)", line):
+        for name in re.findall(r"\bci/dev +([a-z-]+)", line):
             if name not in commands:
                 problems.append(f"{README}:{number}: ci/dev has no command {name}")
     return problems
