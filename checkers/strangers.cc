@@ -35,9 +35,14 @@ bool was_there(const Run& run, Rank rank, const Process& with) {
   });
 }
 
-/// Its last process never came into a group: it waits for that, or has failed.
+/// Its last process never came into this group: it was in another one, waits for one, or has
+/// failed.
 bool never_came(const Run& run, Rank rank) {
   const std::int32_t pid = pid_of(run, rank);
+  if (std::any_of(run.processes.begin(), run.processes.end(), [&](const Process& process) {
+        return process.rank == rank && !process.groups.empty();
+      }))
+    return true;
   const auto before = before_its_group(run, rank, first_act_ns(run));
   const bool waits = before && before->joining_since_ns;
   return pid != 0 && (waits || std::any_of(run.ends.begin(), run.ends.end(), [&](const auto& end) {

@@ -145,13 +145,23 @@ bool formed_together(const Party& a, const Party& b) {
   return b.from_ns() <= last_ns(a) + kFormsNs && a.from_ns() <= last_ns(b) + kFormsNs;
 }
 
-/// They are one world, seen as two: nobody is in both.
+/// One started both, for one place.
+bool are_siblings(const Claim& a, const Claim& b) {
+  return a.parent != 0 && a.parent == b.parent && !a.meets_at.empty() && a.meets_at == b.meets_at;
+}
+
+/// They are one world, seen as two: nobody is in both. (Siblings that never met were taken up by
+/// others.)
 bool complete_each_other(const Party& a, const Party& b) {
-  return a.size > 1 && a.claims.size() + b.claims.size() <= static_cast<std::size_t>(a.size) &&
+  const std::size_t both = a.claims.size() + b.claims.size();
+  const std::size_t size = static_cast<std::size_t>(std::max(a.size, 0));
+  return a.size > 1 && both <= size &&
          std::all_of(a.claims.begin(), a.claims.end(), [&](const Claim* claim) {
            return b.claim_of(claim->rank) == nullptr &&
-                  std::any_of(b.claims.begin(), b.claims.end(),
-                              [&](const Claim* other) { return claim->overlaps(*other); });
+                  std::any_of(b.claims.begin(), b.claims.end(), [&](const Claim* other) {
+                    return claim->overlaps(*other) ||
+                           (both == size && are_siblings(*claim, *other));
+                  });
          });
 }
 
