@@ -6,16 +6,14 @@
 #include <map>
 #include <optional>
 
-#include "checkers/deadlock.h"
-#include "checkers/gloo_teardown.h"
-#include "checkers/groups.h"
-#include "checkers/process_end.h"
+#include "checkers/exit/rank_failed.h"
+#include "checkers/hang/deadlock.h"
 #include "harness/history/rank_places.h"
+#include "harness/model/gloo_teardown.h"
+#include "harness/model/group_view.h"
 
 namespace lockstep::checkers {
 namespace {
-
-using history::World;
 
 constexpr std::size_t kTasksMax = 8;
 
@@ -294,12 +292,12 @@ Judgement together(const std::vector<World>& worlds, std::vector<Judgement> judg
 }
 
 std::optional<std::string> certain_deadlock_of_all(const Run& live) {
-  const std::vector<World> worlds = history::worlds_at_one_time(live);
+  const std::vector<World> worlds = worlds_at_one_time(live);
   if (worlds.empty())
     return certain_deadlock(live);
   std::optional<std::string> first;
   for (const World& world : worlds) {
-    if (world.until_ns != kNever)
+    if (world.until_ns != kNeverNs)
       continue;  // It is over.
     std::optional<std::string> why = certain_deadlock(world.run);
     if (!why)

@@ -14,6 +14,7 @@ FILES = {
     "mutant_table": re.compile(r"fixtures/mutants/(mutant|table\w*)\.h$"),
 }
 STANDARD_ONLY = tuple(FILES)
+ROOMS = {"run": "run_checks"}  # Layers that are called otherwise than their folder in checkers/.
 SYSTEM = ("sys/", "linux/", "asm/")
 TORCH = re.compile(r"(torch|ATen|c10|gloo)/")
 # fmt of the distribution and fmt of the wheel do not mix, so headers that may meet torch must not bring one.
@@ -40,7 +41,7 @@ def layer_of(path: str) -> str | None:
             return layer
     parts = path.split("/")
     if parts[0] in ("checkers", "scenarios"):
-        return parts[0]
+        return ROOMS.get(parts[1], parts[1]) if len(parts) > 2 and parts[0] == "checkers" else parts[0]
     if parts[0] == "harness" and len(parts) > 2:
         return parts[1]
     if parts[0] == "fixtures" and len(parts) > 2 and parts[1] not in ("programs", "histories"):

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "checkers/deadlock.h"
+#include "checkers/hang/deadlock.h"
 #include "harness/base/check.h"
 #include "harness/base/clock.h"
 #include "harness/base/version.h"

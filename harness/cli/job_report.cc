@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <map>
 
-#include "checkers/failures.h"
-#include "checkers/groups.h"
 #include "checkers/judge.h"
-#include "checkers/sites.h"
 #include "checkers/worlds.h"
 #include "harness/history/rank_places.h"
-#include "harness/history/worlds.h"
+#include "harness/model/call_site.h"
+#include "harness/model/failure.h"
+#include "harness/model/group_view.h"
+#include "harness/model/worlds.h"
 #include "harness/verdict/exit_codes.h"
 
 namespace lockstep::cli {
@@ -95,25 +95,22 @@ const Acted* act(const Run& run, std::string_view action) {
 std::string what_it_raised(const Run& run) {
   for (const Raised& raised : run.raised) {
     if (!raised.rank)
-      return fmt::format(
-          "; it raised {}{}", checkers::first_line(raised.text),
-          checkers::at_site(checkers::site_of(Rank{}, raised.raised_at.frames, "raised")));
+      return fmt::format("; it raised {}{}", first_line(raised.text),
+                         at_site(site_of(Rank{}, raised.raised_at.frames, "raised")));
   }
   return "";
 }
 
 std::string who_was_killed(const Run& run) {
-  const LauncherEnd* const killed = checkers::launcher_killed(run);
-  return killed == nullptr ? "" : "; " + checkers::in_words(*killed);
+  const LauncherEnd* const killed = launcher_killed(run);
+  return killed == nullptr ? "" : "; " + in_words(*killed);
 }
-
-using history::World;
 
 /// A rank of this world that ended badly at last, or was ended by us although it had not been
 /// interrupted: something must explain it. Empty if there is none.
 std::string unexplained_rank(const Run& run) {
   for (const auto& [rank, end] : rank_ends(run)) {
-    if (shell_status(*end) == 0 || checkers::was_meant(run, *end))
+    if (shell_status(*end) == 0 || was_meant(run, *end))
       continue;
     return end->our_signal
                ? fmt::format("rank {} was ended by lockstep ({})", rank.value, end->our_reason)
@@ -233,7 +230,7 @@ Report job_report(Run run) {
     report.world_size = run.plan.world_size;
   report.program_exit = program_exit(run);
   report.wall_s = wall_s(run);
-  const std::vector<World> worlds = history::worlds_of(std::move(run));
+  const std::vector<World> worlds = worlds_of(std::move(run));
   report.ranks = rank_statuses(worlds.back().run);
   const std::vector<checkers::Judgement> judged =
       checkers::judge_worlds(worlds, checkers::all_checkers());

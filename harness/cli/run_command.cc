@@ -9,11 +9,10 @@
 #include <filesystem>
 #include <sstream>
 
-#include "checkers/deadlock.h"
-#include "checkers/exiting.h"
-#include "checkers/groups.h"
-#include "checkers/joining.h"
-#include "checkers/stall.h"
+#include "checkers/exit/stuck_at_exit.h"
+#include "checkers/hang/deadlock.h"
+#include "checkers/hang/rendezvous.h"
+#include "checkers/hang/stall.h"
 #include "checkers/worlds.h"
 #include "harness/base/clock.h"
 #include "harness/base/version.h"
@@ -28,6 +27,7 @@
 #include "harness/history/run_files.h"
 #include "harness/launch/guard.h"
 #include "harness/launch/run_job.h"
+#include "harness/model/group_view.h"
 #include "harness/report/pieces.h"
 #include "harness/symbols/closed_run.h"
 #include "harness/verdict/exit_codes.h"
@@ -287,7 +287,7 @@ class Session {
   static bool has_a_group(const history::Follower& follower) {
     const Run& run = follower.run();
     return std::any_of(run.processes.begin(), run.processes.end(), [&](const Process& process) {
-      return !process.groups.empty() && !checkers::has_ended(run, process.pid);
+      return !process.groups.empty() && !has_ended(run, process.pid);
     });
   }
 

@@ -206,7 +206,7 @@ struct ProcessEnd {
   std::string our_reason{};                   ///< Why we sent it.
   std::string last_line{};                    ///< Of its stderr, where it raised nothing there.
   /// Who of the job sent the signal it ended by, or before it aborted one that may be why (see
-  /// checkers::ended_as_asked): "pid 4711 (torchrun)".
+  /// ended_as_asked): "pid 4711 (torchrun)".
   std::string sender{};
   std::uint64_t asked_ns{};  ///< When somebody of the job first sent it one; with a sender.
 

@@ -49,7 +49,7 @@ struct JobProcess {
   bool orphan{};                   ///< Its launcher was killed, and the command is over.
   [[nodiscard]] bool lives() const { return !ended; }
   /// The signal that it ended by: of that, or by itself a while after it was asked to, as far as
-  /// its status shows (of an abort, checkers::ended_as_asked() knows more). None if it ended for
+  /// its status shows (of an abort, ended_as_asked() knows more). None if it ended for
   /// another reason.
   [[nodiscard]] const SentSignal* ended_by() const;
 };

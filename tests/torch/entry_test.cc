@@ -12,9 +12,9 @@
 #include <optional>
 #include <sstream>
 
-#include "checkers/sites.h"
 #include "harness/entry/tool.h"
 #include "harness/history/format.h"
+#include "harness/model/call_site.h"
 #include "tests/torch/entered.h"
 
 namespace lockstep::test {
@@ -33,7 +33,7 @@ std::vector<std::string> operations_of(const Process& process) {
 
 /// "two_lines.py:10 train_step": the line of the user's by which the call is shown.
 std::string line_of(const Process& process, const Collective& call) {
-  const Frame* const frame = checkers::user_frame(process.sites.at(call.site).frames);
+  const Frame* const frame = user_frame(process.sites.at(call.site).frames);
   if (frame == nullptr)
     return "none";
   return std::filesystem::path(frame->file).filename().string() + ":" +
@@ -64,7 +64,7 @@ TEST(Entry, AnUnmodifiedPythonProgramIsSeen) {
   }
   const auto key = [&](int rank) {
     const Process& process = run.of_rank(rank);
-    return checkers::site_key(process, process.collectives.at(0).site);
+    return site_key(process, process.collectives.at(0).site);
   };
   EXPECT_EQ(key(0), key(1));
 }
@@ -129,7 +129,7 @@ TEST(Entry, EveryWayToIssueAnOperationIsSeen) {
     for (const Collective& call : process.collectives) {
       EXPECT_TRUE(call.returned_ns);
       EXPECT_TRUE(call.completed_ns || call.completion_unseen);
-      const Frame* const frame = checkers::user_frame(process.sites.at(call.site).frames);
+      const Frame* const frame = user_frame(process.sites.at(call.site).frames);
       ASSERT_NE(frame, nullptr) << name_of(call.op) << " " << call.seq;
       EXPECT_THAT(frame->file, HasSubstr("all_operations.py"));
     }

@@ -1,6 +1,6 @@
 // Goal: batch statistics against those of all ranks' rows. Method: three ranks' normalised rows and
 // running values, typed by hand; one is moved at a time.
-#include "checkers/batch_statistics.h"
+#include "checkers/values/batch_statistics.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Goal: the first divergence of each group, with the right code and never an innocent rank. Row r
 // is rank r.
-#include "checkers/collective_order.h"
+#include "checkers/order/collective_order.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Goal: a deadlock is proven or not claimed. The shapes that must be found; traps are in
 // deadlock_traps_test.cc.
-#include "checkers/deadlock.h"
+#include "checkers/hang/deadlock.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "checkers/deadlock.h"
+#include "checkers/hang/deadlock.h"
 #include "harness/history/rank_places.h"
 #include "tests/support/typed_run.h"
 

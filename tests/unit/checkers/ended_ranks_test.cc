@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "checkers/exit/rank_failed.h"
 #include "checkers/judge.h"
-#include "checkers/process_end.h"
 #include "tests/support/typed_run.h"
 
 namespace lockstep::testing {

@@ -1,13 +1,13 @@
 // Goal: a wait for a message whose limit passed, which closes connections, is told before whoever
 // noticed that; never where it may have ended well, or where it was not seen.
-#include "checkers/expired_waits.h"
+#include "checkers/hang/expired_waits.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
 
-#include "checkers/process_end.h"
+#include "checkers/exit/rank_failed.h"
 #include "tests/support/typed_run.h"
 
 namespace lockstep::testing {

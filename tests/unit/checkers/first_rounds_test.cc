@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "checkers/judge.h"
-#include "checkers/loop_exit.h"
+#include "checkers/order/loop_exit.h"
 #include "tests/support/typed_run.h"
 
 namespace lockstep::testing {

@@ -1,13 +1,13 @@
 // Goal: gradients against the reference by the rule of their type; a pass shows that a mistake
 // would have been seen.
-#include "checkers/gradient_reference.h"
+#include "checkers/values/gradient_reference.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "checkers/tolerance.h"
+#include "checkers/values/tolerance.h"
 #include "tests/support/typed_run.h"
 
 namespace lockstep::testing {

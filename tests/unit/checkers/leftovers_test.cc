@@ -1,11 +1,11 @@
 // Goal: what outlives a job is told with what a user needs to act on it (LS104, LS106), children
 // that nobody asked for are a warning (LS105), and what we ended ourselves is nobody's fault.
-#include "checkers/leftovers.h"
+#include "checkers/exit/leftovers.h"
 
 #include <gtest/gtest.h>
 
-#include "checkers/descriptors.h"
-#include "checkers/devices.h"
+#include "checkers/exit/descriptor_growth.h"
+#include "checkers/exit/device_choice.h"
 #include "checkers/judge.h"
 #include "tests/support/typed_run.h"
 

@@ -1,6 +1,6 @@
 // Goal: a call left out behind a helper is found by its callers' lines, though all calls agree;
 // whoever fails over what it got instead is not blamed for it.
-#include "checkers/lines_part.h"
+#include "checkers/order/lines_part.h"
 
 #include <gtest/gtest.h>
 
@@ -84,19 +84,16 @@ TEST(LinesPart, LinesThatAlwaysDifferAreNoSign) {
   const Row others = twice(20) + twice(22) + Row{shared(24).failed()};
   const Row root = twice(19) + twice(21);
   const lockstep::Run run = called_from({root, others, others});
-  EXPECT_FALSE(
-      checkers::left_out_behind_a_helper(run, checkers::group_views(run).front()).has_value());
+  EXPECT_FALSE(checkers::left_out_behind_a_helper(run, group_views(run).front()).has_value());
 }
 
 TEST(LinesPart, WhatIsNotKnownConvictsNobody) {
   lockstep::Run run = left_out(3);
   run.journal_complete = false;
-  EXPECT_FALSE(
-      checkers::left_out_behind_a_helper(run, checkers::group_views(run).front()).has_value());
+  EXPECT_FALSE(checkers::left_out_behind_a_helper(run, group_views(run).front()).has_value());
   run = left_out(3);
   process_of(run, Rank{0}).groups[0].seen_from_creation = false;
-  EXPECT_FALSE(
-      checkers::left_out_behind_a_helper(run, checkers::group_views(run).front()).has_value());
+  EXPECT_FALSE(checkers::left_out_behind_a_helper(run, group_views(run).front()).has_value());
 }
 
 /// Rank 1 raises by itself after its last call.

@@ -1,13 +1,13 @@
 // Goal: who left a loop is named where the lines of the calls show it, after whole rounds (LS305)
 // or from inside the body (LS306), whether the rank then exits or waits elsewhere; and nothing is
 // said of a rank that may still be in the loop.
-#include "checkers/loop_exit.h"
+#include "checkers/order/loop_exit.h"
 
 #include <gtest/gtest.h>
 
-#include "checkers/gloo_teardown.h"
 #include "checkers/judge.h"
 #include "harness/history/format.h"
+#include "harness/model/gloo_teardown.h"
 #include "tests/support/typed_run.h"
 
 namespace lockstep::testing {
@@ -97,7 +97,7 @@ TEST(LoopExit, WhoRanOutMayEndInPyTorchsAbortOnItsWayOut) {
   run.raised.push_back({.at_ns = stall_ns(run),
                         .rank = Rank{1},
                         .pid = process_of(run, Rank{1}).pid,
-                        .text = std::string(checkers::kTerminated)});
+                        .text = std::string(kTerminated)});
   const Finding finding = only_finding(run);
   EXPECT_EQ(finding.code, "LS305");
   EXPECT_EQ(finding.also, (Strings{"LS102", "LS101"}));
@@ -375,7 +375,7 @@ TEST(LoopExit, ABodyThatIssuesTheSameCallTwiceIsOneRound) {
 
 TEST(LoopExit, TheShortestPatternIsTaken) {
   const lockstep::Run run = make_run({kStart2 + times(4, {kBackward, kBackward, kLog})});
-  const checkers::Member member = checkers::group_views(run).front().members.front();
+  const Member member = group_views(run).front().members.front();
   const auto loop = checkers::repetition_before(member, 11);
   ASSERT_TRUE(loop);
   EXPECT_EQ(loop->period, 3U);

@@ -2,7 +2,7 @@
 // where none of these can come, and only there.
 #include <gtest/gtest.h>
 
-#include "checkers/deadlock.h"
+#include "checkers/hang/deadlock.h"
 #include "tests/support/typed_run.h"
 
 namespace lockstep::testing {

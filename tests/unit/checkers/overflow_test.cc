@@ -1,7 +1,7 @@
 // Rings that overflowed: what is still there is judged, what is gone is compared by digests.
 #include <gtest/gtest.h>
 
-#include "checkers/collective_order.h"
+#include "checkers/order/collective_order.h"
 #include "tests/support/typed_run.h"
 
 namespace lockstep::testing {

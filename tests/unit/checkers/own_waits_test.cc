@@ -6,7 +6,7 @@
 #include <csignal>
 #include <functional>
 
-#include "checkers/deadlock.h"
+#include "checkers/hang/deadlock.h"
 #include "tests/support/typed_run.h"
 
 namespace lockstep::testing {

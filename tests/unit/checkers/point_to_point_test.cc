@@ -1,9 +1,9 @@
 // Point-to-point messages have their own numbers; only what is certain is a finding.
-#include "checkers/point_to_point.h"
+#include "checkers/order/point_to_point.h"
 
 #include <gtest/gtest.h>
 
-#include "checkers/collective_order.h"
+#include "checkers/order/collective_order.h"
 #include "tests/support/typed_run.h"
 
 namespace lockstep::testing {

@@ -5,8 +5,8 @@
 
 #include <array>
 
-#include "checkers/gloo_teardown.h"
-#include "checkers/process_end.h"
+#include "checkers/exit/rank_failed.h"
+#include "harness/model/gloo_teardown.h"
 #include "tests/support/typed_run.h"
 
 namespace lockstep::testing {
@@ -347,7 +347,7 @@ TEST(RankFailures, AbortInGloosTeardownIsNamed) {
 }
 
 TEST(RankFailures, GloosThreadThatWaitsForItselfIsTheSameTeardown) {
-  const std::string said(checkers::kJoinedItself);
+  const std::string said(kJoinedItself);
   const std::vector<std::string> stack{
       "std::terminate()", "std::__throw_system_error(int)", "std::thread::join()",
       "c10d::ProcessGroupGloo::~ProcessGroupGloo()", "c10d::ProcessGroupGloo::runLoop(int)"};

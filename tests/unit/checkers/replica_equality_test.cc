@@ -1,6 +1,6 @@
 // Goal: what must be equal is, to the bit; what may differ is left alone; rank 0 is the authority
 // where declared.
-#include "checkers/replica_equality.h"
+#include "checkers/values/replica_equality.h"
 
 #include <gtest/gtest.h>
 

@@ -2,9 +2,9 @@
 // the module keeps, and what memory the first one holds beyond the others.
 #include <gtest/gtest.h>
 
-#include "checkers/kept_buffers.h"
-#include "checkers/loss_weighting.h"
-#include "checkers/replica_memory.h"
+#include "checkers/values/buffer_overwrite.h"
+#include "checkers/values/loss_weighting.h"
+#include "checkers/values/replica_memory.h"
 #include "tests/support/metamorphic.h"
 #include "tests/support/typed_run.h"
 

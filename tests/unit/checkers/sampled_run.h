@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "checkers/sampler_shards.h"
+#include "checkers/sampling/sampler_contract.h"
 #include "tests/support/typed_run.h"
 
 namespace lockstep::testing {

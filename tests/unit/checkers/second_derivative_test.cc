@@ -1,11 +1,11 @@
 // Goal: a missing second derivative is named with its layer, whether it raises or gives a constant
 // penalty; a penalty that trains, and an exception of another kind, are not.
-#include "checkers/second_derivative.h"
+#include "checkers/values/second_derivative.h"
 
 #include <gtest/gtest.h>
 
+#include "checkers/exit/rank_failed.h"
 #include "checkers/judge.h"
-#include "checkers/process_end.h"
 #include "tests/support/metamorphic.h"
 #include "tests/support/typed_run.h"
 

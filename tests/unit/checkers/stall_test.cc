@@ -1,13 +1,13 @@
 // Goal: a rank that others waited for when the run was ended is said to be stalled on what the
 // kernel says it sleeps on (LS303), and nobody is named where that is not known.
-#include "checkers/stall.h"
+#include "checkers/hang/stall.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
 
-#include "checkers/deadlock.h"
+#include "checkers/hang/deadlock.h"
 #include "tests/support/typed_run.h"
 
 namespace lockstep::testing {

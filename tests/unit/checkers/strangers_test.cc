@@ -1,7 +1,7 @@
 // Goal: a rank that met a rank of another job is told, and nobody who only has company from
 // outside. Method: typed runs; in the first one rank 1 was late, and the job's rank 0 was in a
 // group without it.
-#include "checkers/strangers.h"
+#include "checkers/hang/strangers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

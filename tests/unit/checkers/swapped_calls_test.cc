@@ -2,7 +2,7 @@
 // what swapped them.
 #include <gtest/gtest.h>
 
-#include "checkers/collective_order.h"
+#include "checkers/order/collective_order.h"
 #include "tests/support/typed_run.h"
 
 namespace lockstep::testing {

@@ -24,7 +24,7 @@ using ::testing::SizeIs;
 constexpr std::int32_t kLauncher = 7;
 const std::vector<Row> kRows{{all_reduce("dp", 8)}, {all_reduce("dp", 8)}};
 
-history::World world_of(Run run, std::int32_t command_status, std::int32_t attempt = 0) {
+World world_of(Run run, std::int32_t command_status, std::int32_t attempt = 0) {
   run.starts.push_back({.role = Role::kOther, .pid = kLauncher});
   ProcessEnd end{.at_ns = last_event(run) + 1'000 * kMs, .role = Role::kOther};
   end.pid = kLauncher;
@@ -34,7 +34,7 @@ history::World world_of(Run run, std::int32_t command_status, std::int32_t attem
     start.parent = kLauncher;
     start.parent_name = "launcher";
   }
-  history::World world{.ranks = RankSet::all(2), .until_ns = end.at_ns, .started_by = kLauncher};
+  World world{.ranks = RankSet::all(2), .until_ns = end.at_ns, .started_by = kLauncher};
   world.run = std::move(run);
   world.attempt = attempt;
   return world;
@@ -55,7 +55,7 @@ Run with_exception() {
   return run;
 }
 
-Judgement judged(std::vector<history::World> worlds) {
+Judgement judged(std::vector<World> worlds) {
   for (std::size_t i = 0; i < worlds.size(); ++i) {  // One after the other.
     worlds[i].from_ns = i * 1'000'000 * kMs;
     worlds[i].until_ns = worlds[i].from_ns + 1'000 * kMs;
@@ -143,7 +143,7 @@ TEST(WorldsTest, ChecksAreAsBadAsTheWorstOfThem) {
 
 TEST(WorldsTest, TasksOfOneLauncherThatNeverMetAreAWarning) {
   const auto tasks = [](std::optional<std::int32_t> second) {
-    std::vector<history::World> worlds{world_of(healthy(), 0), world_of(healthy(), 0)};
+    std::vector<World> worlds{world_of(healthy(), 0), world_of(healthy(), 0)};
     worlds[0].task = 0;
     worlds[1].task = second;
     worlds[0].tasks = worlds[1].tasks = 2;

@@ -1,0 +1,389 @@
+#include "checkers/exit/rank_failed.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkers/exit/descriptor_growth.h"
+#include "checkers/exit/leftovers.h"
+#include "checkers/exit/rank_left.h"
+#include "checkers/hang/expired_waits.h"
+#include "checkers/hang/rendezvous.h"
+#include "checkers/order/lines_part.h"
+#include "harness/history/rank_places.h"
+#include "harness/model/call_site.h"
+#include "harness/model/failure.h"
+#include "harness/model/gloo_teardown.h"
+#include "harness/model/group_view.h"
+#include "harness/model/recovery.h"
+
+namespace lockstep::checkers {
+namespace {
+
+constexpr std::size_t kEvidenceMax = 8;
+
+/// Who started the rank made nothing of it: the command that started all of them, or one of its
+/// own.
+bool was_hidden(const Run& run, Rank rank) {
+  return std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
+    const bool of_its_own =
+        end.role == Role::kBeside && end.rank == rank && history::has_no_group(run, end.pid);
+    return (history::is_command(run, end.pid) || of_its_own) && !end.our_signal &&
+           end.exit_status == 0;
+  });
+}
+
+/// What a program says of its arguments, which are the same on all ranks: status 2, before any rank
+/// had a group. A launcher may have ended the others before they came to say it too; one that we
+/// had to end, or that ended in another way, had not refused them.
+bool refused_its_arguments(const Run& run, const Failure& first) {
+  const bool usage = std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
+    return end.rank == first.rank && !end.our_signal && end.exit_status == 2;
+  });
+  const bool others_went_on =
+      std::any_of(run.ends.begin(), run.ends.end(), [](const ProcessEnd& end) {
+        return end.role == Role::kRank && (end.our_signal || end.exit_status.value_or(2) != 2);
+      });
+  return usage && !others_went_on &&
+         std::all_of(run.processes.begin(), run.processes.end(),
+                     [](const Process& process) { return process.groups.empty(); });
+}
+
+std::string help_with_arguments(const Plan& plan) {
+  const bool old_launcher =
+      std::any_of(plan.command.begin(), plan.command.end(), [](const std::string& word) {
+        return word.find("torch.distributed.launch") != std::string::npos;
+      });
+  return old_launcher ? "torch.distributed.launch passes --local-rank=N: accept that spelling too "
+                        "(parser.add_argument('--local-rank', '--local_rank', type=int)), or start "
+                        "with torchrun and read LOCAL_RANK"
+                      : "see what the program printed about its arguments";
+}
+
+/// "after all_reduce #3 at train.py:20", or "in" it.
+std::string at_last_call(const Run& run, Rank rank) {
+  const Process* process = current_process(run, rank);
+  if (process == nullptr || process->collectives.empty())
+    return "before it issued anything";
+  const Collective& call = process->collectives.back();
+  return fmt::format("{} {} #{}{}", in_or_after(call), history::name_of(call.op), call.seq,
+                     at_site(site_of(*process, call, "last")));
+}
+
+/// All others ended by themselves as the first did, for a reason that nobody saw: a launcher tells
+/// of one exception (mp.spawn), and it may be that of all. Empty if anybody ended otherwise.
+RankSet ended_alike_unheard(const Run& run, const std::vector<Failure>& failures) {
+  const auto status_of = [&](Rank rank) -> std::optional<std::int32_t> {
+    for (const ProcessEnd& end : run.ends) {
+      if (end.role == Role::kRank && end.rank == rank && !end.our_signal)
+        return end.exit_status;
+    }
+    return std::nullopt;
+  };
+  const Failure& first = failures.front();
+  RankSet unheard;
+  for (const Rank rank : ranks_of(run)) {
+    const auto failure = std::find_if(failures.begin(), failures.end(),
+                                      [&](const Failure& f) { return f.rank == rank; });
+    if (rank == first.rank)
+      continue;
+    if (failure == failures.end() || failure->after_a_peer || !failure->exception.empty() ||
+        !status_of(rank) || status_of(rank) != status_of(first.rank))
+      return {};
+    unheard.insert(rank);
+  }
+  return first.exception.empty() ? RankSet{} : unheard;
+}
+
+/// Nobody failed by itself: who ended them, why, and where each of them was.
+void add_who_ended_it(const Run& run, const Failure& first, Finding& finding) {
+  finding.evidence.push_back(
+      first.aborted ? fmt::format("{} had asked it to end", first.ended_by)
+      : first.after_a_peer
+          ? fmt::format("{} sent the signal", first.ended_by)
+          : "somebody sent the signal to them: a time limit, a scheduler, a person");
+  for (const Raised& raised : run.raised) {
+    if (first.ended_by.rfind(fmt::format("pid {} ", raised.pid), 0) == 0)
+      finding.evidence.push_back(
+          fmt::format("pid {} raised: {}", raised.pid, first_line(raised.text)));
+  }
+  for (const Rank rank : ranks_of(run)) {
+    if (finding.evidence.size() < kEvidenceMax)
+      finding.evidence.push_back(
+          fmt::format("rank {} ended {}", rank.value, at_last_call(run, rank)));
+  }
+}
+
+/// Of a store that is gone, though rank 0, which has it as a rule, was there: the server closes the
+/// connection, too, of who asks for something that it cannot do.
+void say_of_whom_it_may_speak(const Run& run, const Failure& first, Finding& finding) {
+  if (first.exception.find("Application timeout caused pair closure") != std::string::npos) {
+    finding.evidence.push_back(
+        fmt::format("rank {} says that of itself: a wait of its own, which was not seen, had "
+                    "expired before, and "
+                    "Gloo then closes all connections of the group",
+                    first.rank.value));
+    return;
+  }
+  const Rank host{0};
+  const bool of_a_crash = first.exception.find("remote server shutdown") != std::string::npos;
+  const Collective* const call =
+      of_a_crash && first.rank != host ? at_work(run, host, first.at_ns) : nullptr;
+  if (call == nullptr) {
+    finding.evidence.emplace_back("it may speak of another rank; none was seen to end before");
+    return;
+  }
+  const auto site = site_of(*current_process(run, host), *call, "peer");
+  finding.evidence.push_back(fmt::format(
+      "rank 0, which has the store as a rule, had not crashed: its process lived, and {} {} #{}{}",
+      call->issued_ns > first.at_ns ? "later came to" : "was in", history::name_of(call->op),
+      call->seq, at_site(site)));
+  finding.help =
+      "the store closes the connection of who asks for what it cannot do: add() on a key whose "
+      "value is no number, for one";
+}
+
+/// Who started it was killed before: the store may have gone with it, or somebody who waits.
+void add_its_launcher(const Run& run, const Failure& first, Finding& finding) {
+  const LauncherEnd* const killed = launcher_killed(run);
+  if (killed != nullptr && killed->at_ns <= first.at_ns)
+    finding.evidence.push_back(
+        fmt::format("{} {:.1f} s before that, while {} lived", in_words(*killed),
+                    static_cast<double>(first.at_ns - killed->at_ns) / 1e9, words(killed->ranks)));
+}
+
+/// What it had waited for, what followed, what hid it, and where the first one was.
+void add_evidence(const Run& run, const std::vector<Failure>& failures, const RankSet& alike,
+                  const RankSet& unheard, Finding& finding) {
+  const Failure& first = failures.front();
+  add_its_launcher(run, first, finding);
+  finding.evidence.insert(finding.evidence.end(), first.waited.begin(), first.waited.end());
+  finding.evidence.resize(std::min(finding.evidence.size(), kEvidenceMax));
+  for (const Failure& failure : failures) {
+    if (!alike.contains(failure.rank)) {
+      ++finding.consequences;
+      if (finding.evidence.size() < kEvidenceMax)
+        finding.evidence.push_back(
+            fmt::format("rank {} {} after it", failure.rank.value, failure.what));
+    }
+  }
+  if (was_hidden(run, first.rank)) {
+    finding.also.emplace_back("LS108");
+    finding.evidence.emplace_back(kHidden);
+  }
+  if (!unheard.empty())
+    finding.evidence.push_back(fmt::format(
+        "{} ended with the same status, and what raised there was not seen", words(unheard)));
+  if (!first.found_out.empty())
+    finding.evidence.push_back(first.found_out);
+  if (std::string late = noticed_late(run, first.rank); !late.empty()) {
+    finding.also.emplace_back("LS109");
+    finding.evidence.push_back(std::move(late));
+  }
+  if (speaks_of_descriptors(first.exception)) {
+    for (std::string& line : descriptors_of(run, first.rank))
+      finding.evidence.push_back(std::move(line));
+    finding.help = kHelpWithDescriptors;
+  } else if (first.exception == kEndedInTeardown) {
+    finding.help = kHelpWithTeardown;
+  }
+  const bool was_ended = !first.ended_by.empty() && (first.after_a_peer || alike.size() > 1);
+  if (was_ended)
+    add_who_ended_it(run, first, finding);
+  else if (first.after_a_peer && first.waited.empty())
+    say_of_whom_it_may_speak(run, first, finding);
+  const Process* process = current_process(run, first.rank);
+  if (finding.sites.empty() && !was_ended && process != nullptr && !process->collectives.empty())
+    finding.evidence.push_back(
+        fmt::format("rank {} failed {}", first.rank.value, at_last_call(run, first.rank)));
+}
+
+/// Whoever raises over what it got may be innocent of it: it was another rank's to send.
+std::optional<std::string> got_another_call(const Run& run, const Failure& first) {
+  if (first.exception.empty() || first.after_a_peer || !run.plan.scenario.empty())
+    return std::nullopt;
+  for (const GroupView& group : group_views(run, first_act_ns(run))) {
+    if (auto got = may_have_got_another_call(run, group, first.rank))
+      return got;
+  }
+  return std::nullopt;
+}
+
+Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
+  const Failure& first = failures.front();
+  Finding finding;
+  finding.code = "LS101";
+  finding.at_ns = first.at_ns;
+  RankSet alike{first.rank};
+  const bool was_ended = !first.ended_by.empty();
+  for (const Failure& failure : failures) {
+    const bool alike_came = failure.after_a_peer == first.after_a_peer;
+    if ((alike_came && is_one_mistake(failure, first)) ||
+        (was_ended && failure.ended_by == first.ended_by))
+      alike.insert(failure.rank);
+  }
+  const RankSet everyone = ranks_of(run);
+  const bool refused = refused_its_arguments(run, first);
+  if (refused) {
+    alike = everyone;
+    finding.help = help_with_arguments(run.plan);
+  }
+  const RankSet unheard = ended_alike_unheard(run, failures);
+  const std::optional<std::string> got = got_another_call(run, first);
+  const bool blamable = !first.after_a_peer && alike.size() < everyone.size() && unheard.empty() &&
+                        !(was_ended && alike.size() > 1) && journal_is_whole(run) &&
+                        (whole || failures.size() == 1) && !got;
+  const bool alone = everyone.size() == 1 && !refused && journal_is_whole(run);
+  if (blamable || alone) {
+    finding.culprits = alike;
+    finding.confidence = Confidence::kCertain;
+  } else if (!first.after_a_peer && failures.size() == everyone.size() && journal_is_whole(run)) {
+    finding.culprits = odd_ones_out(failures);
+    if (!finding.culprits.empty())
+      finding.confidence = Confidence::kLikely;
+  }
+  finding.affected = everyone.minus(finding.culprits);
+  const std::string where = first.raised ? at_site(first.raised) : "";
+  const bool were = alike.size() > 1 && first.what.rfind("was ", 0) == 0;
+  finding.headline = fmt::format("{} {}{}{}", words(alike), were ? "were" : "",
+                                 first.what.substr(were ? 3 : 0), where);
+  for (const Failure& failure : failures) {
+    if (alike.contains(failure.rank) && failure.raised) {
+      finding.sites.push_back(*failure.raised);
+      break;
+    }
+  }
+  add_evidence(run, failures, alike, unheard, finding);
+  if (got)
+    finding.evidence.push_back(*got);
+  return finding;
+}
+
+Finding left(const Run& run, const std::vector<const ProcessEnd*>& leavers,
+             const std::vector<Failure>& failures, bool whole) {
+  const Rank rank = *leavers.front()->rank;
+  Finding finding;
+  finding.code = "LS102";
+  finding.at_ns = leavers.front()->at_ns;
+  const std::string last = at_last_call(run, rank);
+  RankSet alike{rank};
+  for (const ProcessEnd* const leaver : leavers) {
+    if (at_last_call(run, *leaver->rank) == last)
+      alike.insert(*leaver->rank);
+  }
+  const bool most = 2 * alike.size() > ranks_of(run).size();
+  if (!most)
+    alike = {rank};
+  if (!most && (whole || leavers.size() == 1)) {
+    finding.culprits = {rank};
+    finding.confidence = Confidence::kCertain;
+  }
+  finding.affected = ranks_of(run).minus(finding.culprits);
+  const auto aborted = std::find_if(failures.begin(), failures.end(), [&](const Failure& failure) {
+    return failure.rank == rank && failure.exception == kEndedInTeardown;
+  });
+  finding.consequences = failures.size() + leavers.size() - (aborted == failures.end() ? 1 : 2);
+  const Process* process = current_process(run, rank);
+  if (process != nullptr && !process->collectives.empty()) {
+    if (const auto site = site_of(*process, process->collectives.back(),
+                                  finding.culprits.empty() ? "peer" : "culprit"))
+      finding.sites.push_back(*site);
+  }
+  finding.headline = fmt::format("{} {} while others still need {}", words(alike),
+                                 aborted == failures.end() ? "exited with status 0" : "ended",
+                                 alike.size() == 1 ? "it" : "them");
+  finding.evidence.push_back(fmt::format("{} left {}", words(alike), last));
+  if (aborted != failures.end()) {
+    finding.also.emplace_back("LS101");
+    finding.evidence.push_back(fmt::format("{} {}", words({rank}), aborted->what));
+  }
+  if (most)
+    finding.evidence.emplace_back("most left there: the others may have made a call too many");
+  if (const Failure* const found = without_the_store(run, *leavers.front(), failures)) {
+    finding.evidence.push_back(fmt::format("with it went the store; {} {}{}", words({found->rank}),
+                                           found->what, at_site(found->raised)));
+    finding.help = "let all ranks come together (a barrier) before rank 0 leaves";
+  }
+  if (const RankSet joining = waiting_to_join_again(run, *leavers.front()); !joining.empty()) {
+    finding.evidence.push_back(
+        fmt::format("{} came to another init_process_group, and nobody was left to come to it",
+                    words(joining)));
+    if (auto site = where_it_joins(run, *joining.begin()))
+      finding.sites.push_back(std::move(*site));
+  }
+  for (const Request& request : run.requests) {
+    if (request.role == Role::kRank && request.rank == rank && !request.answered_ns)
+      finding.evidence.push_back(fmt::format("its request `{}` was not answered", request.message));
+  }
+  return finding;
+}
+
+/// What went wrong with our own hosts: nothing is then claimed about the job.
+std::string host_trouble(const Run& run) {
+  for (const Request& request : run.requests) {
+    if (request.outcome == "protocol")
+      return fmt::format("LS904: {} broke the protocol in `{}`: {}",
+                         request.rank ? fmt::format("the host of rank {}", request.rank->value)
+                                      : std::string("the reference host"),
+                         request.message, first_line(request.text));
+  }
+  for (const ProcessEnd& end : run.ends) {
+    const bool of_ours = end.role == Role::kReference || end.role == Role::kWarmParent;
+    if (of_ours && !end.our_signal && end.failed())
+      return fmt::format(
+          "LS904: the {} ended by itself ({})",
+          end.role == Role::kReference ? "reference host" : "warm parent",
+          end.signal ? signal_name(*end.signal) : fmt::format("status {}", *end.exit_status));
+  }
+  return "";
+}
+
+}  // namespace
+
+Verdict ProcessEndChecker::check(const Run& run) const {
+  Verdict verdict{.name = std::string(name())};
+  const std::vector<GroupView> groups = group_views(run, first_act_ns(run));
+  const bool whole = !groups.empty() && groups.front().run_is_whole;
+  const std::vector<Failure> failures = failures_of(run, groups);
+  std::vector<const ProcessEnd*> leavers;
+  if (journal_is_whole(run))  // That it was not asked to go is an absence.
+    leavers = early_leavers(run, groups, failures);
+  std::uint64_t started = 0;
+  std::uint64_t ended = 0;
+  for (const ProcessStart& start : run.starts)
+    started += start.role == Role::kRank ? 1 : 0;
+  for (const ProcessEnd& end : run.ends)
+    ended += end.role == Role::kRank ? 1 : 0;
+  verdict.examined["ranks"] = ended;
+  const bool left_first = !leavers.empty() && (failures.empty() || failures.front().after_a_peer ||
+                                               leavers.front()->at_ns <= failures.front().at_ns);
+  if (left_first)
+    verdict.findings.push_back(left(run, leavers, failures, whole));
+  else if (auto closed = closed_by_a_wait(run, groups, failures))
+    verdict.findings.push_back(std::move(*closed));
+  else if (!failures.empty())
+    verdict.findings.push_back(died(run, failures, whole));
+  const bool ended_badly = !verdict.findings.empty();
+  if (!run.live) {
+    std::vector<Finding> notes = recoveries(run, groups);
+    std::move(notes.begin(), notes.end(), std::back_inserter(verdict.findings));
+  }
+  if (ended_badly) {
+    verdict.outcome = Outcome::kFail;
+    return verdict;
+  }
+  verdict.reason = host_trouble(run);
+  if (verdict.reason.empty() && !run.journal_complete)
+    verdict.reason = run.live ? "the run goes on" : "LS901: the journal of the run is incomplete";
+  else if (verdict.reason.empty() && (ended == 0 || ended < started))
+    verdict.reason = "the end of a rank is not on record";
+  if (verdict.reason.empty())
+    verdict.outcome = Outcome::kPass;
+  return verdict;
+}
+
+}  // namespace lockstep::checkers

@@ -1,0 +1,339 @@
+#include "checkers/exit/stuck_at_exit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+
+#include "checkers/hang/stall.h"
+#include "harness/model/call_site.h"
+#include "harness/model/children.h"
+#include "harness/model/group_view.h"
+#include "harness/model/stack_patterns.h"
+
+namespace lockstep::checkers {
+namespace {
+
+// Two looks at least this far apart found it on its way out.
+constexpr std::uint64_t kStaysNs = 4'000'000'000;
+constexpr std::uint64_t kOneLookNs = 3'000'000'000;
+constexpr std::string_view kPoolOfThreads = "/concurrent/futures/thread.py";
+
+bool ends_with(std::string_view text, std::string_view end) {
+  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
+
+/// What keeps a process: in words, where, and whose evidence that is.
+struct Keeper {
+  std::string what{};
+  std::string over{"its program"};  ///< What of it has come to its end.
+  std::string help{};
+  const StackSample* stack{};  ///< Of the thread that shows the line; null where there is none.
+  std::vector<std::string> evidence{};
+};
+
+bool is_in(const StackSample& stack, std::string_view function, std::string_view file) {
+  return std::any_of(stack.frames.begin(), stack.frames.end(), [&](const Frame& frame) {
+    return frame.function == function && ends_with(frame.file, file);
+  });
+}
+
+bool is_in_native(const StackSample& stack, std::string_view part) {
+  return std::any_of(stack.frames.begin(), stack.frames.end(), [&](const Frame& frame) {
+    return !frame.is_python() && frame.function.find(part) != std::string::npos;
+  });
+}
+
+/// The Python frame that everything else was called from: "<module>" while a program runs.
+const Frame* outermost_python(const StackSample& stack) {
+  const auto last = std::find_if(stack.frames.rbegin(), stack.frames.rend(),
+                                 [](const Frame& frame) { return frame.is_python(); });
+  return last == stack.frames.rend() ? nullptr : &*last;
+}
+
+/// The program of this process runs at the level of a module, as its calls from the main thread
+/// show. (Of one that embeds Python, the outermost frame may be any function.)
+bool runs_as_a_module(const Run& run, const StackSample& stack) {
+  const auto process =
+      std::find_if(run.processes.begin(), run.processes.end(),
+                   [&](const Process& p) { return p.pid == stack.pid && p.rank == stack.rank; });
+  return process != run.processes.end() &&
+         std::any_of(process->collectives.begin(), process->collectives.end(),
+                     [&](const Collective& call) {
+                       if (static_cast<std::int32_t>(call.thread) != stack.pid ||
+                           call.site >= process->sites.size())
+                         return false;
+                       const std::vector<Frame>& frames = process->sites[call.site].frames;
+                       return !frames.empty() && frames.back().function == "<module>";
+                     });
+}
+
+bool runs_an_exit_handler(const Run& run, const StackSample& main) {
+  const Frame* outermost = outermost_python(main);
+  return outermost != nullptr && outermost->function != "<module>" &&
+         (is_in_native(main, "Py_FinalizeEx") || runs_as_a_module(run, main));
+}
+
+std::string at_line(const StackSample& stack) {
+  return at_site(site_of(stack.rank.value_or(Rank{}), stack.frames, ""));
+}
+
+/// Threads with Python frames that the end of the interpreter may wait for, in the same look.
+std::vector<const StackSample*> other_threads(const Run& run, const StackSample& main) {
+  std::vector<const StackSample*> threads;
+  for (const StackSample& stack : run.stacks) {
+    const bool now =
+        stack.at_ns + kOneLookNs >= main.at_ns && stack.at_ns <= main.at_ns + kOneLookNs;
+    if (stack.pid != main.pid || stack.tid == stack.pid || !now ||
+        outermost_python(stack) == nullptr || is_known_helper(stack))
+      continue;
+    const auto same = std::find_if(threads.begin(), threads.end(),
+                                   [&](const StackSample* t) { return t->tid == stack.tid; });
+    if (same == threads.end())
+      threads.push_back(&stack);
+    else
+      *same = &stack;
+  }
+  return threads;
+}
+
+/// In a task that a pool of concurrent.futures was given. (One that has none stands in _worker, and
+/// is told to end.)
+bool runs_a_task(const StackSample& stack) {
+  const auto innermost = std::find_if(stack.frames.begin(), stack.frames.end(),
+                                      [](const Frame& frame) { return frame.is_python(); });
+  return is_in(stack, "_worker", kPoolOfThreads) && innermost->function != "_worker";
+}
+
+/// asyncio has a thread that waits for its default executor, when the loop has nothing else to do.
+bool closes_its_executor(const Run& run, const StackSample& main) {
+  const std::vector<const StackSample*> threads = other_threads(run, main);
+  return is_in(main, "BaseEventLoop.run_forever", "/asyncio/base_events.py") &&
+         std::any_of(threads.begin(), threads.end(), [](const StackSample* thread) {
+           return is_in(*thread, "BaseEventLoop._do_shutdown", "/asyncio/base_events.py");
+         });
+}
+
+/// `keeper` speaks of one thread; `only`: which ones come into question.
+Keeper kept_by_a_thread(const Run& run, const StackSample& main, Keeper keeper,
+                        bool (*only)(const StackSample&)) {
+  std::vector<const StackSample*> threads = other_threads(run, main);
+  std::erase_if(threads, [&](const StackSample* thread) { return !only(*thread); });
+  if (threads.size() == 1)
+    keeper.stack = threads.front();
+  else if (threads.size() > 1)
+    keeper.what += fmt::format(" (one of {})", threads.size());
+  for (const StackSample* thread : threads)
+    keeper.evidence.push_back(
+        fmt::format("thread {} is{}", thread->tid,
+                    at_line(*thread).empty() ? " in no line of the program's" : at_line(*thread)));
+  return keeper;
+}
+
+Keeper kept_by_a_task(const Run& run, const StackSample& main, std::string over,
+                      std::string_view pool) {
+  return kept_by_a_thread(
+      run, main,
+      {.what = fmt::format("waits for a task of {}", pool),
+       .over = std::move(over),
+       .help = "tell the task to end before that, or give what it waits for a limit: a pool waits "
+               "for what its threads are doing; destroy_process_group() changes nothing here"},
+      runs_a_task);
+}
+
+/// At the end of the interpreter, which waits for pools first.
+Keeper kept_by_threads(const Run& run, const StackSample& main) {
+  if (is_in(main, "_python_exit", kPoolOfThreads))
+    return kept_by_a_task(run, main, "its program", "concurrent.futures");
+  if (is_in(main, "_python_exit", "/concurrent/futures/process.py"))
+    return {.what = "waits for a task that a process of concurrent.futures runs",
+            .help = "give the task a limit, or end the processes of the pool"};
+  return kept_by_a_thread(run, main,
+                          {.what = "waits for a thread that is not a daemon",
+                           .help = "tell the thread to stop and join it, or make it a daemon; "
+                                   "destroy_process_group() changes nothing here"},
+                          [](const StackSample&) { return true; });
+}
+
+/// The children of the process, if it waits for one.
+void add_children(Keeper& keeper, const StateSample* state) {
+  if (state == nullptr || !state->waits_for_child)
+    return;
+  for (const ChildState& child : state->children) {
+    if (*state->waits_for_child == child.pid)
+      keeper.what += fmt::format(", which waits for child pid {} ({})", child.pid, child.name);
+    if (*state->waits_for_child <= 0 || *state->waits_for_child == child.pid)
+      keeper.evidence.push_back(in_words(child));
+  }
+}
+
+/// Nothing if this thread is not on its way out.
+std::optional<Keeper> keeper_of(const Run& run, const StackSample& main) {
+  Keeper keeper;
+  if (is_in(main, "_shutdown", "/threading.py"))
+    return kept_by_threads(run, main);
+  if (closes_its_executor(run, main))
+    return kept_by_a_task(run, main, "its event loop", "asyncio's default executor");
+  if (is_in(main, "_finalize_join", "/multiprocessing/queues.py"))
+    keeper = {.what = "waits until somebody takes what it has put into a multiprocessing.Queue",
+              .help = "take everything out of the queue, or cancel_join_thread()"};
+  else if (is_in(main, "_exit_function", "/multiprocessing/util.py"))
+    keeper.what = is_in(main, "join", "/multiprocessing/process.py")
+                      ? "waits for a child that multiprocessing started"
+                      : "is in the exit handlers of multiprocessing";
+  else if (runs_an_exit_handler(run, main))
+    keeper = {.what = fmt::format("is in an exit handler ({})", outermost_python(main)->function),
+              .help = "give what it waits for a limit",
+              .stack = &main};
+  else if (is_in_native(main, "c10d::") && is_in_native(main, "__run_exit_handlers"))
+    keeper = {.what = "is in the destructor of a process group, with a collective unfinished",
+              .help = "wait for every async operation before the program ends"};
+  else if (is_in_native(main, "__run_exit_handlers") || is_in_native(main, "Py_FinalizeEx"))
+    keeper.what = "is in a destructor or exit handler of C or C++";
+  else
+    return std::nullopt;
+  return keeper;
+}
+
+/// The processes whose end the job waits for: ranks, and the command that started them.
+struct Leaving {
+  std::int32_t pid{};
+  std::optional<Rank> rank{};
+  std::uint64_t since_ns{};
+  const StackSample* main{};  ///< The last.
+  Keeper keeper{};
+  [[nodiscard]] std::string who() const {
+    return rank ? fmt::format("rank {}", rank->value) : fmt::format("pid {}, the command,", pid);
+  }
+};
+
+std::vector<Leaving> leaving(const Run& run, std::uint64_t cutoff_ns) {
+  std::vector<Leaving> all;
+  for (const ProcessStart& start : run.starts) {
+    const bool ended = std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
+      return end.pid == start.pid && end.at_ns >= start.at_ns && end.at_ns <= cutoff_ns;
+    });
+    const auto known = std::find_if(all.begin(), all.end(),
+                                    [&](const Leaving& one) { return one.pid == start.pid; });
+    if (known != all.end() && !known->rank)
+      known->rank = start.rank;  // The command is one of them.
+    const bool of_the_job =
+        start.role == Role::kRank || start.role == Role::kOther || start.role == Role::kBeside;
+    if (ended || known != all.end() || !of_the_job)
+      continue;
+    Leaving one{.pid = start.pid, .rank = start.rank};
+    for (const StackSample& stack : run.stacks) {
+      if (stack.pid != start.pid || stack.tid != stack.pid || stack.at_ns > cutoff_ns)
+        continue;
+      std::optional<Keeper> keeper = keeper_of(run, stack);
+      if (!keeper)
+        one = {.pid = start.pid, .rank = start.rank};
+      else if (one.main == nullptr)
+        one.since_ns = stack.at_ns;
+      if (!keeper)
+        continue;
+      one.main = &stack;
+      one.keeper = std::move(*keeper);
+    }
+    if (one.main == nullptr)
+      continue;
+    add_children(one.keeper, last_state(run, one.pid, cutoff_ns));
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+Finding will_not_exit(const Run& run, const Leaving& one) {
+  Finding finding;
+  finding.code = "LS103";
+  finding.at_ns = one.since_ns;
+  finding.confidence = Confidence::kLikely;
+  if (one.rank)
+    finding.culprits = {*one.rank};
+  finding.affected = ranks_of(run).minus(finding.culprits);
+  const StackSample* shown = one.keeper.stack;
+  finding.headline =
+      fmt::format("{} will not exit: {} is over, and it {}{}", one.who(), one.keeper.over,
+                  one.keeper.what, shown == nullptr ? "" : at_line(*shown));
+  if (shown != nullptr) {
+    if (auto site = site_of(one.rank.value_or(Rank{}), shown->frames, "culprit"))
+      finding.sites.push_back(*site);
+  }
+  finding.help = one.keeper.help;
+  finding.evidence = one.keeper.evidence;
+  finding.evidence.push_back(
+      fmt::format("pid {} was on its way out for at least {:.0f} s when the run was ended", one.pid,
+                  static_cast<double>(one.main->at_ns - one.since_ns) / 1e9));
+  return finding;
+}
+
+/// A rank host that was asked to leave and did not, while another one did.
+std::vector<Finding> hosts_that_stay(const Run& run, std::uint64_t cutoff_ns) {
+  std::vector<Finding> stay;
+  RankSet gone;
+  for (const ProcessEnd& end : run.ends) {
+    if (end.rank && end.at_ns <= cutoff_ns)
+      gone.insert(*end.rank);
+  }
+  for (const Request& request : run.requests) {
+    if (request.message != "bye" || !request.rank || gone.empty() || gone.contains(*request.rank))
+      continue;
+    const std::string what = stalled_on(run, pid_of(run, *request.rank), nullptr, cutoff_ns);
+    if (what.empty())
+      continue;
+    Finding finding;
+    finding.code = "LS103";
+    finding.at_ns = request.at_ns;
+    finding.confidence = Confidence::kLikely;
+    finding.culprits = {*request.rank};
+    finding.affected = ranks_of(run).minus(finding.culprits);
+    finding.headline =
+        fmt::format("rank {} was asked to leave and did not: it {}", request.rank->value, what);
+    stay.push_back(std::move(finding));
+  }
+  return stay;
+}
+
+}  // namespace
+
+std::vector<std::string> on_their_way_out(const Run& run) {
+  std::vector<std::string> lines;
+  for (const Leaving& one : leaving(run, kNeverNs)) {
+    const StackSample* shown = one.keeper.stack;
+    lines.push_back(fmt::format("{} is over and has not exited: it {}{}", one.who(),
+                                one.keeper.what, shown == nullptr ? "" : at_line(*shown)));
+  }
+  return lines;
+}
+
+Verdict Exiting::check(const Run& run) const {
+  Verdict verdict{.name = std::string(name())};
+  const std::uint64_t cutoff_ns = first_act_ns(run);
+  if (cutoff_ns == kNeverNs) {
+    verdict.outcome = Outcome::kSkipped;
+    verdict.reason = "every process ended by itself";
+    return verdict;
+  }
+  verdict.findings = hosts_that_stay(run, cutoff_ns);
+  const std::vector<Leaving> all = leaving(run, cutoff_ns);
+  verdict.examined["leaving"] = all.size();
+  for (const Leaving& one : all) {
+    if (one.main->at_ns >= one.since_ns + kStaysNs)
+      verdict.findings.push_back(will_not_exit(run, one));
+  }
+  if (!verdict.findings.empty())
+    verdict.outcome = Outcome::kFail;
+  else if (!journal_is_whole(run))
+    verdict.reason = "LS901: the journal of the run is incomplete";
+  else if (!all.empty())
+    verdict.reason = fmt::format(
+        "{} was on its way out when the run was ended, and may have got "
+        "there",
+        all.front().who());
+  else
+    verdict.outcome = Outcome::kPass;
+  return verdict;
+}
+
+}  // namespace lockstep::checkers

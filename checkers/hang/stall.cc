@@ -1,0 +1,433 @@
+#include "checkers/hang/stall.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "checkers/blame/attribution.h"
+#include "checkers/order/crossed_threads.h"
+#include "harness/model/call_site.h"
+#include "harness/model/children.h"
+#include "harness/model/failure.h"
+#include "harness/model/ranks_by_text.h"
+#include "harness/model/stack_patterns.h"
+
+namespace lockstep::checkers {
+namespace {
+
+constexpr std::size_t kChildrenMax = 4;
+constexpr std::uint64_t kStillNs = 200'000'000;  // Asleep throughout two samples this far apart.
+constexpr std::uint64_t kAskingNs = 5'000'000;   // Who sleeps more often asks for something.
+
+bool has(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+constexpr std::string_view kAwaited = "waits for a pipe, socket or file";
+
+/// By where a thread sleeps in the kernel. A futex is not there: it may be any wait of the process.
+std::string_view by_wait_channel(std::string_view wchan) {
+  constexpr std::array kWaits{
+      std::pair{std::string_view{"nanosleep"}, std::string_view{"sleeps"}},
+      std::pair{std::string_view{"pipe_"}, std::string_view{"reads from or writes to a pipe"}},
+      std::pair{std::string_view{"poll"}, kAwaited},
+      std::pair{std::string_view{"select"}, kAwaited},
+      std::pair{std::string_view{"do_wait"}, std::string_view{"waits for a child to end"}},
+      std::pair{std::string_view{"flock"}, std::string_view{"waits for a locked file"}},
+      std::pair{std::string_view{"lock_inode"}, std::string_view{"waits for a locked file"}},
+      std::pair{std::string_view{"tty_read"}, std::string_view{"waits for input from a terminal"}}};
+  for (const auto& [part, words] : kWaits) {
+    if (has(wchan, part) && !has(wchan, "futex"))
+      return words;
+  }
+  return "";
+}
+
+/// It waits for other ranks, in the store, in the transport or for its GPU: nothing of its own.
+bool waits_for_others(const StackSample* stack) {
+  return stack != nullptr &&
+         (awaits_device(*stack) ||
+          std::any_of(stack->frames.begin(), stack->frames.end(), [](const Frame& frame) {
+            return has(frame.function, "c10d::") || has(frame.function, "gloo::");
+          }));
+}
+
+/// Collectives go to its GPU, and where the host waits for that is not seen.
+bool may_wait_for_device(const ProcessState& state) {
+  const bool has_native =
+      state.main_stack != nullptr &&
+      std::any_of(state.main_stack->frames.begin(), state.main_stack->frames.end(),
+                  [](const Frame& frame) { return !frame.is_python(); });
+  return !has_native && std::any_of(state.open.begin(), state.open.end(), [](const auto* call) {
+    return call->completion_unseen && !history::is_point_to_point(call->op);
+  });
+}
+
+constexpr std::string_view kStopped = "is stopped by a signal";
+constexpr std::string_view kTraced = "is held by a debugger";
+constexpr std::string_view kWithoutTask = "waits for a task of its pool";
+
+const ThreadState* main_thread_in(const StateSample& sample) {
+  for (const ThreadState& thread : sample.threads) {
+    if (thread.tid == sample.pid)
+      return &thread;
+  }
+  return nullptr;
+}
+
+/// By what its Python code is in.
+std::string_view by_frames(const StackSample* stack) {
+  if (stack != nullptr && waits_for_a_task(*stack))
+    return kWithoutTask;
+  return stack != nullptr && in_data_loader(stack->frames) ? "waits for a data loader worker" : "";
+}
+
+/// Between its last sample and one that is old enough. Who goes to sleep all the time asks somebody
+/// for something, and that may be another rank's to give.
+bool computes(const Run& run, const ProcessState& state, std::uint64_t cutoff_ns) {
+  if (waits_for_others(state.main_stack) || may_wait_for_device(state))
+    return false;
+  const StateSample* const last = last_state(run, state.process->pid, cutoff_ns);
+  const ThreadState* const now = last == nullptr ? nullptr : main_thread_in(*last);
+  const StateSample* before = nullptr;
+  for (const StateSample& sample : run.states) {
+    if (now != nullptr && sample.pid == last->pid && sample.at_ns + kStillNs <= last->at_ns)
+      before = &sample;
+  }
+  const ThreadState* const then = before == nullptr ? nullptr : main_thread_in(*before);
+  if (then == nullptr)
+    return false;
+  const std::uint64_t ns = last->at_ns - before->at_ns;
+  return now->cpu_ns - then->cpu_ns >= ns / 4 &&
+         now->context_switches - then->context_switches <= ns / kAskingNs;
+}
+
+/// For a lock or a queue of its own, and none of its threads waits for somebody else.
+bool waits_for_own_threads(const Run& run, const ProcessState& state, std::uint64_t cutoff_ns) {
+  const StateSample* const last = last_state(run, state.process->pid, cutoff_ns);
+  const ThreadState* const now = last == nullptr ? nullptr : main_thread_in(*last);
+  return now != nullptr && now->for_own_threads && state.open.empty() &&
+         std::all_of(last->threads.begin(), last->threads.end(), [](const ThreadState& thread) {
+           return thread.state == 'R' || has(thread.wchan, "futex") ||
+                  has(thread.wchan, "ep_poll") || has(thread.wchan, "epoll_wait");
+         });
+}
+
+class StalledCall {
+ public:
+  StalledCall(const Run& run, const Situation& situation, const ProcessState& waiter,
+              const Collective& call, std::string_view when)
+      : run_(run),
+        when_(when),
+        situation_(situation),
+        waiter_(waiter),
+        call_(call),
+        group_(*situation.group_of(waiter, call)),
+        owed_(situation.owing(waiter, call)) {
+    for (const Member& member : group_.members) {
+      if (!owed_.absent.contains(member.rank))
+        waiting_.insert(member.rank);
+    }
+  }
+
+  [[nodiscard]] bool is_one() const { return owed_.incompatible.empty(); }
+
+  [[nodiscard]] Finding finding() const {
+    const auto crossed = owed_.absent.empty() && threads_called_at_once()
+                             ? crossed_threads(run_, group_, call_.seq)
+                             : std::nullopt;
+    if (crossed)
+      return *crossed;
+    Finding finding;
+    finding.code = owed_.absent.empty() ? "LS307" : "LS301";
+    finding.group = group_.label();
+    finding.op = std::string(history::name_of(call_.op));
+    finding.seq = call_.seq;
+    finding.at_ns = call_.issued_ns;
+    finding.confidence = Confidence::kLikely;
+    finding.affected = waiting_;
+    finding.headline =
+        owed_.absent.empty()
+            ? fmt::format("all ranks of {} were inside {} and it did not finish", group_.label(),
+                          group_.label(call_))
+            : fmt::format("{} had not entered {} {}; {} waited in it", words(owed_.absent),
+                          group_.label(call_), when_, words(waiting_));
+    const bool blamable = !owed_.absent.empty() && known_before(group_, call_.seq) &&
+                          std::none_of(owed_.absent.begin(), owed_.absent.end(), [&](Rank rank) {
+                            const ProcessState* const state = situation_.state(rank);
+                            return state != nullptr && waits_for_others(state->main_stack);
+                          });
+    if (blamable)
+      name_the_few_that_are_late(finding);
+    if (blamable)
+      name_what_it_is_stalled_on(finding);
+    if (owed_.absent.empty())
+      name_who_is_stopped_inside(finding);
+    add_evidence(finding);
+    if (auto site = site_of(*waiter_.process, call_, "peer"))
+      finding.sites.push_back(*site);
+    return finding;
+  }
+
+ private:
+  /// What the record says of the order of a rank's calls may be wrong then.
+  [[nodiscard]] bool threads_called_at_once() const {
+    return std::any_of(group_.members.begin(), group_.members.end(), [&](const Member& member) {
+      for (std::uint64_t seq = call_.seq > 2 ? call_.seq - 2 : 0; seq < member.end_seq(); ++seq) {
+        if (member.at(seq) != nullptr && member.at(seq)->overlapped)
+          return true;
+      }
+      return false;
+    });
+  }
+
+  [[nodiscard]] std::string stalled(Rank rank) const {
+    const ProcessState* state = situation_.state(rank);
+    return state == nullptr
+               ? ""
+               : stalled_on(run_, state->process->pid, state->main_stack, situation_.cutoff_ns());
+  }
+
+  /// Most are there. That few wait for most says nothing, nor does a wait that another rank may
+  /// have to end.
+  void name_the_few_that_are_late(Finding& finding) const {
+    const RankSet few = blame_minority(group_, {waiting_, owed_.absent}, true).culprits;
+    const auto by_itself = [&](Rank rank) {
+      const ProcessState* const state = situation_.state(rank);
+      return state != nullptr && (computes(run_, *state, situation_.cutoff_ns()) ||
+                                  waits_for_own_threads(run_, *state, situation_.cutoff_ns()));
+    };
+    if (few != owed_.absent || !std::all_of(few.begin(), few.end(), by_itself))
+      return;
+    finding.culprits = few;
+    finding.cause = fmt::format("{} {} busy with something of {} own", words(few),
+                                few.size() == 1 ? "is" : "are", few.size() == 1 ? "its" : "their");
+  }
+
+  /// Every absent rank is held by something: that they are is a fact. Who waits for what another
+  /// rank has, or for the process that gives it tasks, is not at fault.
+  void name_what_it_is_stalled_on(Finding& finding) const {
+    RankSet at_fault;
+    for (const Rank rank : owed_.absent) {
+      const std::string what = stalled(rank);
+      if (what.empty())
+        return;
+      if (what != kWithoutTask &&
+          who_has_it(run_, situation_.state(rank)->process->pid, situation_.cutoff_ns()).empty())
+        at_fault.insert(rank);
+    }
+    finding.code = "LS303";
+    finding.also.emplace_back("LS301");
+    finding.culprits = at_fault;
+    finding.cause.clear();
+    for (const Rank rank : owed_.absent.minus(at_fault))
+      finding.affected.insert(rank);
+    const RankSet& told = at_fault.empty() ? owed_.absent : at_fault;
+    finding.headline = fmt::format(
+        "{}{} {}, and {}had not entered {} {}; {} waited", told.size() > 1 ? "each of " : "",
+        words(told), stalled(*told.begin()), told == owed_.absent ? "" : words(owed_.absent) + " ",
+        group_.label(call_), when_, words(waiting_));
+  }
+
+  /// All have entered, and some of them can do nothing for it: that is a fact, too. (If that is all
+  /// of them, somebody stopped the job.)
+  void name_who_is_stopped_inside(Finding& finding) const {
+    RankSet held;
+    for (const Rank rank : waiting_) {
+      if (const std::string what = stalled(rank); what == kStopped || what == kTraced)
+        held.insert(rank);
+    }
+    if (held.empty() || held.size() == waiting_.size())
+      return;
+    finding.code = "LS303";
+    finding.also.emplace_back("LS307");
+    finding.culprits = held;
+    for (const Rank rank : held)
+      finding.affected.erase(rank);
+    finding.headline =
+        fmt::format("{} {} inside {}; {} waited", words(held), stalled(*held.begin()),
+                    group_.label(call_), words(finding.affected));
+  }
+
+  void add_evidence(Finding& finding) const {
+    RanksByText lines;
+    for (const Rank rank : owed_.absent) {
+      const ProcessState* absent = situation_.state(rank);
+      if (absent == nullptr)
+        continue;
+      std::string what = stalled(rank);
+      if (what.empty() && waits_for_own_threads(run_, *absent, situation_.cutoff_ns()))
+        what = "waits for a lock, a queue or a thread of its own";
+      if (what.empty())
+        what = call_it_is_in(*absent);
+      if (what.empty() && absent->main_stack != nullptr && awaits_store(*absent->main_stack))
+        what = "waits for the store";
+      if (what.empty())
+        what = absent->not_closed.empty() ? "waits for something else" : absent->not_closed;
+      const auto site = whereabouts(*absent, situation_.cutoff_ns(),
+                                    finding.culprits.contains(rank) ? "culprit" : "peer");
+      add_rank(lines, what + at_site(site), rank);
+      add_children(lines, *absent);
+      if (const Raised* const raised =
+              end_of_a_thread(run_, absent->process->pid, situation_.cutoff_ns()))
+        tell_end_of_a_thread(finding, rank, *raised);
+      if (what == kWithoutTask)
+        add_last_call(lines, rank);
+      if (site)
+        finding.sites.push_back(*site);
+    }
+    for (const auto& [text, ranks] : lines)
+      finding.evidence.push_back(fmt::format("{}: {}", words(ranks), text));
+  }
+
+  void add_last_call(RanksByText& lines, Rank rank) const {
+    const Member* const member = group_.member(rank);
+    const Collective* const last =
+        member == nullptr || call_.seq == 0 ? nullptr : member->at(call_.seq - 1);
+    if (last != nullptr)
+      add_rank(lines,
+               fmt::format("its last call was {}{}", group_.label(*last),
+                           at_site(site_of(*member->process, *last, "peer"))),
+               rank);
+  }
+
+  [[nodiscard]] std::string call_it_is_in(const ProcessState& absent) const {
+    for (auto call = absent.open.rbegin(); call != absent.open.rend(); ++call) {
+      const GroupView* const group = situation_.group_of(absent, **call);
+      if (group != nullptr && !(*call)->async)
+        return fmt::format("is in {}", group->label(**call));
+    }
+    return "";
+  }
+
+  /// What it waits for may be one of them: a loader worker, a command.
+  void add_children(RanksByText& lines, const ProcessState& absent) const {
+    const StateSample* state = last_state(run_, absent.process->pid, situation_.cutoff_ns());
+    const bool waits =
+        state != nullptr && (state->waits_for_child || !by_frames(absent.main_stack).empty());
+    for (std::size_t i = 0; waits && i < std::min(state->children.size(), kChildrenMax); ++i)
+      add_rank(lines, in_words(state->children[i]), absent.rank);
+  }
+
+  const Run& run_;
+  std::string_view when_;
+  const Situation& situation_;
+  const ProcessState& waiter_;
+  const Collective& call_;
+  const GroupView& group_;
+  StuckWait owed_;
+  RankSet waiting_{};
+};
+
+/// Since the last thing it did it woke up and went to sleep again: it asks for something over and
+/// over, and what that is does not show.
+bool asks_again(const Run& run, const StateSample& last, const ThreadState& now) {
+  return std::any_of(run.states.begin(), run.states.end(), [&](const StateSample& sample) {
+    const ThreadState* then = sample.pid == last.pid ? main_thread_in(sample) : nullptr;
+    return then != nullptr && sample.head == last.head && has(then->wchan, "nanosleep") &&
+           then->context_switches != now.context_switches;
+  });
+}
+
+/// What it sleeps in, by its Python code or else by the kernel.
+std::string asleep_in(const Run& run, const StateSample& state, const ThreadState& thread,
+                      const StackSample* stack) {
+  if (const std::string_view named = by_frames(stack); !named.empty())
+    return std::string(named);
+  if (has(thread.wchan, "nanosleep") && asks_again(run, state, thread))
+    return "";
+  const std::string_view what = by_wait_channel(thread.wchan);
+  if (state.held_by.empty())
+    return std::string(what);
+  const std::string who =
+      fmt::format("{} {}", words(state.held_by), state.held_by.size() == 1 ? "has" : "have");
+  if (state.waits_for_child)
+    return fmt::format("waits for a child, and that for something that {}", who);
+  return fmt::format("{}, which {}", what.empty() ? kAwaited : what, who);
+}
+
+}  // namespace
+
+RankSet who_has_it(const Run& run, std::int32_t pid, std::uint64_t cutoff_ns) {
+  const StateSample* const last = last_state(run, pid, cutoff_ns);
+  return last == nullptr ? RankSet{} : last->held_by;
+}
+
+std::string stalled_on(const Run& run, std::int32_t pid, const StackSample* stack,
+                       std::uint64_t cutoff_ns) {
+  const StateSample* last = last_state(run, pid, cutoff_ns);
+  const ThreadState* now = last == nullptr ? nullptr : main_thread_in(*last);
+  if (now == nullptr)
+    return "";
+  const bool for_a_while =
+      last->at_ns > kStillNs &&
+      std::any_of(run.states.begin(), run.states.end(), [&](const StateSample& sample) {
+        const ThreadState* then = main_thread_in(sample);
+        return sample.pid == pid && sample.at_ns <= last->at_ns - kStillNs && then != nullptr &&
+               then->context_switches == now->context_switches;
+      });
+  if (!for_a_while)
+    return "";
+  // Whatever it was in, it does nothing of it.
+  if (now->state == 'T' || now->state == 't')
+    return std::string(now->state == 'T' ? kStopped : kTraced);
+  if (waits_for_others(stack))
+    return "";
+  switch (now->state) {
+    case 'D':
+      return "waits for a disk or device";
+    case 'S':
+      return asleep_in(run, *last, *now, stack);
+    default:
+      return "";
+  }
+}
+
+bool waited_longer_than_ever(const Run& run, const Finding& stalled, std::uint64_t cutoff_ns) {
+  auto longest =
+      static_cast<std::uint64_t>(std::chrono::nanoseconds(kStallIsNoticedAfter).count()) / 2;
+  for (const Process& process : run.processes) {
+    for (const Collective& call : process.collectives) {
+      if (call.completed_ns && *call.completed_ns <= cutoff_ns)
+        longest = std::max(longest, *call.completed_ns - call.issued_ns);
+    }
+  }
+  return cutoff_ns > stalled.at_ns + 2 * longest;
+}
+
+namespace {
+
+/// What was put on a GPU may be done: it is not where a member has never come to it.
+bool waits_in(const ProcessState& state, const GroupView& group, const Collective& call,
+              const RankSet& wait) {
+  if (call.completion_unseen)
+    return (wait.contains(state.rank) ||
+            (state.main_stack != nullptr && awaits_device(*state.main_stack))) &&
+           std::any_of(group.members.begin(), group.members.end(),
+                       [&](const Member& member) { return member.end_seq() <= call.seq; });
+  return !call.async || (state.main_stack != nullptr && in_collective_wait(*state.main_stack));
+}
+
+}  // namespace
+
+std::optional<Finding> stall(const Run& run, const Situation& situation, std::string_view when,
+                             const RankSet& wait) {
+  std::optional<Finding> found;
+  for (const ProcessState& state : situation.states()) {
+    for (const Collective* call : state.open) {
+      const GroupView* group = situation.group_of(state, *call);
+      if (group == nullptr || !group->fully_seen() || !waits_in(state, *group, *call, wait) ||
+          history::is_point_to_point(call->op) || (found && found->at_ns <= call->issued_ns))
+        continue;
+      const StalledCall stalled(run, situation, state, *call, when);
+      if (stalled.is_one())
+        found = stalled.finding();
+    }
+  }
+  return found;
+}
+
+}  // namespace lockstep::checkers

@@ -1,0 +1,39 @@
+// A wait that lasted until the run was ended, and was not proven to be for ever: who was absent
+// (LS301), on what it was stalled (LS303), or that all were inside (LS307).
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "checkers/hang/wait_for_graph.h"
+#include "harness/verdict/verdict.h"
+
+namespace lockstep::checkers {
+
+/// A stall is worth a word once nothing has moved for so long. Whoever ends a job sooner may just
+/// have ended a slow one: that is no finding.
+inline constexpr std::chrono::seconds kStallIsNoticedAfter{10};
+
+/// The first collective that some had issued and not left at the situation's end, `when`. The
+/// others may have been on their way: likely at best. `wait`: ranks that are known to wait for what
+/// they put on a device, whatever their stacks show.
+std::optional<Finding> stall(const Run& run, const Situation& situation,
+                             std::string_view when = "when the run was ended",
+                             const RankSet& wait = {});
+
+/// Than any call of the job before it: ranks of a healthy job wait for each other, too.
+bool waited_longer_than_ever(const Run& run, const Finding& stalled, std::uint64_t cutoff_ns);
+
+/// What a process was doing outside of collectives, as far as the kernel tells of its main thread:
+/// "is stopped", "sleeps", "reads from a pipe". Empty if it ran, or waited for other ranks.
+/// `stack`: of its main thread, null if it was not seen.
+std::string stalled_on(const Run& run, std::int32_t pid, const StackSample* stack,
+                       std::uint64_t cutoff_ns);
+
+/// The ranks that have the file lock, or the other end of the pipe, that its main thread waits for.
+RankSet who_has_it(const Run& run, std::int32_t pid, std::uint64_t cutoff_ns);
+
+}  // namespace lockstep::checkers

@@ -1,0 +1,102 @@
+#include "checkers/order/crossed_threads.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "harness/history/format.h"
+#include "harness/model/call_site.h"
+#include "harness/model/matching.h"
+#include "harness/model/ranks_by_text.h"
+
+namespace lockstep::checkers {
+namespace {
+
+constexpr std::uint64_t kBefore = 8;  // Calls before the place that may have been recorded wrongly.
+constexpr std::size_t kSitesMax = 4;
+
+/// The last call of each thread that issued on the group around the place.
+std::map<std::int32_t, const Collective*> last_by_thread(const Member& member, std::uint64_t seq) {
+  std::map<std::int32_t, const Collective*> last;
+  for (std::uint64_t s = seq > kBefore ? seq - kBefore : 0; s < member.end_seq(); ++s) {
+    if (const Collective* const call = member.at(s))
+      last[issuer_of(*member.process, *call)] = call;
+  }
+  return last;
+}
+
+/// It ended with the job, or was given up, in a call from there on.
+bool came_to_nothing(const Member& member, std::uint64_t seq) {
+  for (std::uint64_t s = seq; s < member.end_seq(); ++s) {
+    const Collective* const call = member.at(s);
+    if (call != nullptr && (call->failed || (!call->completed_ns && !call->completion_unseen)))
+      return true;
+  }
+  return false;
+}
+
+/// The line of the user's, or of the library that made the thread.
+std::string place_of(const Member& member, const Collective& call) {
+  if (const auto site = site_of(*member.process, call, "peer"))
+    return at_site(site);
+  if (call.site >= member.process->sites.size())
+    return "";
+  const auto& frames = member.process->sites[call.site].frames;
+  const auto made = std::find_if(frames.rbegin(), frames.rend(), [](const Frame& frame) {
+    return frame.is_python() && frame.line > 0 &&
+           frame.module.find("-packages/") != std::string::npos;
+  });
+  return made == frames.rend() ? ""
+                               : at_site(SiteRef{{}, "", made->file, made->line, made->function});
+}
+
+}  // namespace
+
+std::optional<Finding> crossed_threads(const Run& run, const GroupView& group, std::uint64_t seq) {
+  Finding finding;
+  RankSet threaded;
+  RanksByText lines;
+  bool nothing = false;
+  for (const Member& member : group.members) {
+    nothing |= came_to_nothing(member, seq);
+    const auto calls = last_by_thread(member, seq);
+    finding.affected.insert(member.rank);
+    if (const Collective* const call = member.at(seq))
+      finding.at_ns = std::max(finding.at_ns, call->issued_ns);
+    if (calls.size() < 2)
+      continue;
+    threaded.insert(member.rank);
+    for (const auto& [thread, call] : calls) {
+      add_rank(
+          lines,
+          fmt::format("{} thread: {}{}", thread == member.process->pid ? "its main" : "another",
+                      describe(*call), place_of(member, *call)),
+          member.rank);
+      const auto site = site_of(*member.process, *call, "peer");
+      if (site && threaded.size() == 1 && finding.sites.size() < kSitesMax)
+        finding.sites.push_back(*site);
+    }
+  }
+  if (threaded.empty() || !nothing || !journal_is_whole(run))
+    return std::nullopt;
+  finding.code = "LS206";
+  finding.group = group.label();
+  finding.seq = seq;
+  finding.op = std::string(history::name_of(group.members.front().at(seq) == nullptr
+                                                ? history::Op::kUnknown
+                                                : group.members.front().at(seq)->op));
+  finding.confidence = Confidence::kLikely;
+  finding.headline = fmt::format(
+      "two threads of {} call on group {} at once, and from #{} on the "
+      "order of their calls is not that of all ranks",
+      words(threaded), group.label(), seq);
+  finding.evidence.push_back(
+      fmt::format("two threads of {} issue on one group: their order is chance", words(threaded)));
+  for (const auto& [text, ranks] : lines)
+    finding.evidence.push_back(fmt::format("{}: {}", words(ranks), text));
+  finding.help = "give the thread a group of its own (dist.new_group), the same on all ranks";
+  return finding;
+}
+
+}  // namespace lockstep::checkers

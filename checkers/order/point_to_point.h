@@ -1,0 +1,16 @@
+// Sends held against their receives.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "harness/model/group_view.h"
+
+namespace lockstep::checkers {
+
+/// LS210 for the first send and receive of a group that have the same number on (source,
+/// destination, tag) and cannot be one message. A send without a receive is no finding. Adds the
+/// pairs looked at to `compared`.
+std::optional<Finding> unmatched_pair(const GroupView& group, std::uint64_t& compared);
+
+}  // namespace lockstep::checkers

@@ -1,0 +1,29 @@
+#include "checkers/run/expected_marks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace lockstep::checkers {
+
+Verdict Marks::check(const Run& run) const {
+  Verdict verdict{.name = std::string(name())};
+  if (run.plan.expected_marks.empty()) {
+    verdict.outcome = Outcome::kSkipped;
+    verdict.reason = "the plan expects no mark";
+    return verdict;
+  }
+  for (const std::string& expected : run.plan.expected_marks) {
+    const bool seen = std::any_of(run.marks.begin(), run.marks.end(),
+                                  [&](const Mark& mark) { return mark.name == expected; });
+    if (!seen) {
+      verdict.reason = fmt::format("it is not on record that this happened: {}", expected);
+      return verdict;
+    }
+    ++verdict.examined["marks"];
+  }
+  verdict.outcome = Outcome::kPass;
+  return verdict;
+}
+
+}  // namespace lockstep::checkers

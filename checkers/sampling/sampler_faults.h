@@ -1,0 +1,38 @@
+// What is wrong with the shares of an epoch, in words. Each function looks at epochs that every
+// rank was seen in, and knows nothing of the rest of the run.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "checkers/sampling/sampled_epochs.h"
+#include "checkers/sampling/share_statistics.h"
+
+namespace lockstep::checkers {
+
+struct Fault {
+  std::string code{};
+  std::string headline{};
+  std::string cause{};
+  RankSet culprits{};  ///< Those that this evidence singles out; only to be named in a whole run.
+  RankSet affected{};
+};
+
+/// Who is given which samples: empty epochs, overlap, padding, what is missed, unequal counts. The
+/// most specific explanation first.
+std::vector<Fault> faults_of_shares(const SamplerPromise& promise, const SampledEpoch& epoch);
+
+/// Batches and buckets: the caller's list, batches and steps of several buckets, untrue lengths.
+std::vector<Fault> faults_of_batches(const SamplerPromise& promise, const SampledEpoch& epoch);
+
+/// Ranks that repeat in `epoch` the order of one of the earlier epochs of the dataset.
+std::vector<Fault> faults_of_order(const SamplerPromise& promise,
+                                   const std::vector<const SampledEpoch*>& earlier,
+                                   const SampledEpoch& epoch);
+
+/// Samples that no epoch of a dataset gives, although what is left out should change.
+std::vector<Fault> faults_of_all_epochs(const SamplerPromise& promise,
+                                        const std::vector<const SampledEpoch*>& epochs);
+
+}  // namespace lockstep::checkers

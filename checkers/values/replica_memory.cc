@@ -1,0 +1,42 @@
+#include "checkers/values/replica_memory.h"
+
+#include <algorithm>
+
+namespace lockstep::checkers {
+
+Verdict ReplicaMemory::check(const Run& run) const {
+  Verdict verdict{.name = std::string(name())};
+  double excess = 0;
+  for (const Observation& observation : run.observations) {
+    if (observation.name != "memory/peak" || observation.role != Role::kRank)
+      continue;
+    const auto peaks = run.tensor
+                           ? run.tensor(observation)
+                           : Result<Tensor>(Error{Error::Kind::kMalformedHistory,
+                                                  "the values of tensors cannot be read", ""});
+    if (!peaks) {
+      verdict.reason = "LS901: " + peaks.error().what;
+      return verdict;
+    }
+    if (peaks->values.size() < 2)
+      continue;
+    verdict.examined["replicas"] += peaks->values.size();
+    excess = std::max(excess, peaks->values.front() - *std::max_element(peaks->values.begin() + 1,
+                                                                        peaks->values.end()));
+  }
+  if (verdict.examined.empty()) {
+    verdict.outcome = Outcome::kSkipped;
+    verdict.reason = "no replica's memory was measured";
+    return verdict;
+  }
+  verdict.measures.push_back({.name = "excess of replica 0 at its peak",
+                              .value = excess,
+                              .tolerance = 0,
+                              .rule = "figure",
+                              .unit = "bytes",
+                              .power = std::nullopt});
+  verdict.outcome = Outcome::kPass;
+  return verdict;
+}
+
+}  // namespace lockstep::checkers

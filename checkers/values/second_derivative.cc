@@ -1,0 +1,172 @@
+#include "checkers/values/second_derivative.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "checkers/values/references.h"
+#include "checkers/values/tolerance.h"
+#include "harness/model/error_patterns.h"
+#include "harness/model/group_view.h"
+#include "harness/model/observed_values.h"
+
+namespace lockstep::checkers {
+namespace {
+
+constexpr std::string_view kDetached = "penalty_detached";
+
+bool is_penalised(const Run& run) { return run.plan.options.count("penalty") > 0; }
+
+/// What the host adds about a failed backward: "autograd node NODE; layer LAYER".
+struct Where {
+  std::string node{}, layer{};
+};
+
+Where where(const std::string& text) {
+  constexpr std::string_view kNode = "\nautograd node ";
+  constexpr std::string_view kLayer = "; layer ";
+  const std::size_t at = text.rfind(kNode);
+  if (at == std::string::npos)
+    return {};
+  const std::string line = text.substr(at + kNode.size());
+  const std::size_t layer = line.rfind(kLayer);
+  if (layer == std::string::npos)
+    return {line, ""};
+  return {line.substr(0, layer), line.substr(layer + kLayer.size())};
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+/// The derivative that was asked for and is not there: by its exception.
+std::optional<Finding> raised(const Run& run) {
+  Finding finding;
+  const Request* first = nullptr;
+  for (const Request& request : run.requests) {
+    if (request.role != Role::kRank || !request.rank || request.outcome != "failed" ||
+        !speaks_of_no_derivative(request.text))
+      continue;
+    finding.affected.insert(*request.rank);
+    const std::uint64_t at = request.answered_ns.value_or(request.at_ns);
+    if (first == nullptr || at < finding.at_ns) {
+      first = &request;
+      finding.at_ns = at;
+    }
+  }
+  if (first == nullptr)
+    return std::nullopt;
+  finding.code = "LS504";
+  finding.confidence = Confidence::kCertain;
+  const auto [node, layer] = where(first->text);
+  if (!layer.empty())
+    finding.names.push_back(layer);
+  finding.headline = fmt::format("{} no second derivative: {}",
+                                 layer.empty() ? "a layer has" : fmt::format("layer {} has", layer),
+                                 first_line(first->text));
+  if (!node.empty())
+    finding.evidence.push_back(fmt::format("the node of the autograd graph: {}", node));
+  finding.evidence.push_back(fmt::format("raised by {}", words(finding.affected)));
+  return finding;
+}
+
+class Comparison {
+ public:
+  explicit Comparison(const Run& run)
+      : run_(run), subjects_(subjects_of(run, [](const Observation& seen) {
+          return kind_of(seen.name) == "grad";
+        })) {}
+
+  /// The first step in which every gradient is that without the penalty, and one should not be.
+  std::optional<Finding> constant_penalty() {
+    std::set<std::int64_t> steps;
+    for (const auto& [key, subject] : subjects_)
+      steps.insert(subject.step);
+    for (const std::int64_t step : steps) {
+      if (auto finding = constant_in(step))
+        return finding;
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] std::uint64_t compared() const { return compared_; }
+
+ private:
+  std::optional<Finding> constant_in(std::int64_t step) {
+    Finding finding;
+    for (const auto& [key, subject] : subjects_) {
+      if (subject.step != step)
+        continue;
+      const auto without = subject.mistakes.find(std::string(kDetached));
+      if (without == subject.mistakes.end() || subject.right == nullptr)
+        return std::nullopt;
+      bool differs = false;
+      for (const auto& [rank, observation] : subject.actual) {
+        const auto detached = same(*observation, *without->second.front());
+        const auto right = same(*observation, *subject.right);
+        if (!detached || !right || !*detached)
+          return std::nullopt;
+        differs |= !*right;
+        finding.at_ns = std::max(finding.at_ns, observation->at_ns);
+        finding.affected.insert(rank);
+      }
+      if (differs)
+        finding.names.emplace_back(tensor_name(subject.name));
+    }
+    if (finding.names.empty())
+      return std::nullopt;
+    finding.code = "LS504";
+    finding.step = step;
+    finding.confidence = Confidence::kCertain;
+    finding.headline = fmt::format(
+        "the penalty does not train: every gradient of step {} is that of the loss without it",
+        step);
+    return finding;
+  }
+
+  /// None if a value cannot be read.
+  std::optional<bool> same(const Observation& observation, const Observation& reference) {
+    if (!run_.tensor)
+      return std::nullopt;
+    const Result<Tensor> x = run_.tensor(observation);
+    const Result<Tensor> right = run_.tensor(reference);
+    if (!x || !right)
+      return std::nullopt;
+    ++compared_;
+    return distance(number_rule(run_.plan, observation.dtype), *x, *right, {}).ratio <= 1;
+  }
+
+  const Run& run_;
+  Subjects subjects_;
+  std::uint64_t compared_{};
+};
+
+}  // namespace
+
+Verdict SecondDerivative::check(const Run& run) const {
+  Verdict verdict{.name = std::string(name())};
+  if (!is_penalised(run)) {
+    verdict.outcome = Outcome::kSkipped;
+    verdict.reason = "no gradient penalty is asked for";
+    return verdict;
+  }
+  if (auto finding = raised(run)) {
+    verdict.findings.push_back(std::move(*finding));
+    verdict.outcome = Outcome::kFail;
+    return verdict;
+  }
+  Comparison comparison(run);
+  if (auto finding = comparison.constant_penalty()) {
+    verdict.findings.push_back(std::move(*finding));
+    verdict.outcome = Outcome::kFail;
+  } else if (comparison.compared() == 0) {
+    verdict.reason = "no gradient was compared with that of the loss without the penalty";
+  } else if (!run.journal_complete) {
+    verdict.reason = run.live ? "the run goes on" : "LS901: the journal of the run is incomplete";
+  } else {
+    verdict.outcome = Outcome::kPass;
+  }
+  verdict.examined["gradients"] = comparison.compared();
+  return verdict;
+}
+
+}  // namespace lockstep::checkers

@@ -1,0 +1,60 @@
+// How ranks failed: what each one's first sign was, and which of them only noticed another one.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "harness/history/run.h"
+#include "harness/model/group_view.h"
+#include "harness/verdict/verdict.h"
+
+namespace lockstep {
+
+/// The first sign that a rank failed.
+struct Failure {
+  Rank rank{};
+  std::uint64_t at_ns{};
+  std::string what{};       ///< "was killed by SIGKILL".
+  std::string exception{};  ///< Its text, for one that raised.
+  bool after_a_peer{};      ///< Its own evidence says that another rank was gone or silent first.
+  bool aborted{};           ///< SIGABRT: how C++ programs end on an error of the transport.
+  /// Who asked it to end, "pid 4711 (torchrun)", or "somebody" where nobody of the job was seen to.
+  std::string ended_by{};
+  std::optional<SiteRef> raised{};
+  std::string found_out{};  ///< What was found out about it at once.
+  std::vector<std::string>
+      waited{};  ///< In which call it had waited for whom, and where those were.
+};
+
+/// One for each rank that failed by itself, whoever failed for a reason of its own first, then by
+/// time.
+std::vector<Failure> failures_of(const Run& run, const std::vector<GroupView>& groups);
+
+/// The job ended this rank by a signal when it had no more use for it, and then ended well itself.
+bool was_meant(const Run& run, const ProcessEnd& end);
+
+/// One mistake made on both: the same exception; or, raised on the same line, with other numbers in
+/// its text.
+bool is_one_mistake(const Failure& a, const Failure& b);
+
+/// Of ranks that all say what they and another one have ("Rank 0 has 4 params, while rank 2 has
+/// inconsistent 2"): who says otherwise than most. Empty where that is not what they say.
+RankSet odd_ones_out(const std::vector<Failure>& failures);
+
+/// The exception that ended a thread of Python's in this process, where nobody caught it; null:
+/// none did up to the cutoff.
+const Raised* end_of_a_thread(const Run& run, std::int32_t pid, std::uint64_t cutoff_ns);
+
+/// As evidence, and its line as a site "raised".
+void tell_end_of_a_thread(Finding& finding, Rank rank, const Raised& raised);
+
+/// "SIGKILL".
+std::string signal_name(std::int32_t signal);
+
+/// For a headline.
+std::string first_line(const std::string& text);
+
+}  // namespace lockstep
