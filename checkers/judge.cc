@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <map>
 #include <tuple>
 
 #include "checkers/exit/descriptor_growth.h"
@@ -28,6 +27,7 @@
 #include "checkers/values/replica_equality.h"
 #include "checkers/values/replica_memory.h"
 #include "checkers/values/second_derivative.h"
+#include "harness/model/coverage.h"
 #include "harness/model/group_view.h"
 
 namespace lockstep::checkers {
@@ -35,44 +35,20 @@ namespace {
 
 constexpr std::size_t kEvidenceMax = 24;
 
-/// The most specific proven explanation of one divergence comes first. Whoever is in another group
-/// than its peers may do anything after.
-std::int32_t place_of(const std::string& code) {
-  static const std::map<std::string, std::int32_t> kPlaces{
-      {"LS101", 10}, {"LS107", 10}, {"LS209", 15}, {"LS305", 20}, {"LS306", 20}, {"LS102", 21},
-      {"LS103", 22}, {"LS302", 40}, {"LS303", 50}, {"LS301", 60}, {"LS307", 70}};
-  const auto place = kPlaces.find(code);
-  if (place != kPlaces.end())
-    return place->second;
-  return code.rfind("LS2", 0) == 0 ? 30 : 80;
+bool is_of(const Finding& finding, Family family) { return family_of(finding.code) == family; }
+
+/// Of the order of things: the most specific explanation first. Of data: within a step a wrong
+/// value at an earlier point of it is the source of later ones.
+std::tuple<std::int64_t, std::int32_t, std::uint64_t> place_of(const Finding& finding) {
+  const std::int32_t precedence = row_of(finding.code).precedence;
+  if (is_of(finding, Family::kData))
+    return {precedence < 0 ? -1 : finding.step.value_or(0), precedence, 0};
+  return {0, precedence, finding.at_ns};
 }
 
-bool is_about_data(const Finding& finding) {
-  return finding.code.rfind("LS4", 0) == 0 || finding.code.rfind("LS5", 0) == 0;
-}
-
-/// Within a step a wrong value at an earlier point of it is the source of later ones.
-std::tuple<std::int64_t, std::int32_t> data_place(const Finding& finding) {
-  static const std::map<std::string, std::int32_t> kPlaces{
-      {"LS406", -1}, {"LS402", 1}, {"LS502", 2}, {"LS503", 3}, {"LS504", 3}, {"LS505", 3},
-      {"LS407", 4},  {"LS403", 5}, {"LS506", 6}, {"LS501", 7}, {"LS401", 8}, {"LS404", 9}};
-  const auto place = kPlaces.find(finding.code);
-  const std::int32_t within = place == kPlaces.end() ? 10 : place->second;
-  return {within < 0 ? -1 : finding.step.value_or(0), within};
-}
-
-bool is_an_end(const Finding& finding) {
-  return finding.code == "LS101" || finding.code == "LS102" || finding.code == "LS103";
-}
-
-bool is_a_mismatch(const Finding& finding) { return finding.code.rfind("LS2", 0) == 0; }
-
-bool is_left_behind(const Finding& finding) {
-  return finding.code == "LS104" || finding.code == "LS106";
-}
-
-bool is_a_loop_exit(const Finding& finding) {
-  return finding.code == "LS305" || finding.code == "LS306";
+void sort_by_place(std::vector<Finding>& findings) {
+  std::stable_sort(findings.begin(), findings.end(),
+                   [](const Finding& a, const Finding& b) { return place_of(a) < place_of(b); });
 }
 
 /// The ranks that the end is about had already issued the call in which others disagree, or had
@@ -88,19 +64,20 @@ bool entered(const Finding& end, const Finding& parting) {
 
 void absorb(Finding& first, Finding& later) {
   // A wait further on in the same group is where the mismatch has led.
-  const bool mismatch_led_there =
-      is_a_mismatch(first) && later.code.rfind("LS3", 0) == 0 && later.seq >= first.seq;
+  const Family family = family_of(first.code);
+  const bool led_there = explains(family, family_of(later.code));
   const bool same_call = !first.group.empty() && first.group == later.group &&
-                         (first.seq == later.seq || mismatch_led_there);
-  const bool explains_wait =
-      is_an_end(first) && (later.code.rfind("LS3", 0) == 0 || is_left_behind(later));
-  const bool left_the_loop_and_exited =
-      is_a_loop_exit(first) && later.code == "LS102" && later.culprits == first.culprits;
+                         (first.seq == later.seq ||
+                          (family == Family::kMismatch && led_there && later.seq >= first.seq));
+  const bool explains_it = family == Family::kEnd && led_there;
+  const bool left_the_loop_and_exited = family == Family::kLoopExit &&
+                                        later.code == Code::kLeftEarly &&
+                                        later.culprits == first.culprits;
   first.consequences += later.consequences;
-  if (same_call || explains_wait || left_the_loop_and_exited) {
-    std::vector<std::string> codes = later.also;
+  if (same_call || explains_it || left_the_loop_and_exited) {
+    std::vector<Code> codes = later.also;
     codes.insert(codes.begin(), later.code);
-    for (const std::string& code : codes) {
+    for (Code code : codes) {
       if (code != first.code &&
           std::find(first.also.begin(), first.also.end(), code) == first.also.end())
         first.also.push_back(code);
@@ -135,14 +112,13 @@ void absorb(Finding& first, Finding& later) {
 
 /// Ends, mismatches and waits are one divergence: the first of them explains the rest.
 std::vector<Finding> one_per_divergence(std::vector<Finding> findings, bool from_outside) {
-  std::stable_sort(findings.begin(), findings.end(), [](const Finding& a, const Finding& b) {
-    return std::tuple(place_of(a.code), a.at_ns) < std::tuple(place_of(b.code), b.at_ns);
-  });
+  sort_by_place(findings);
   if (findings.empty())
     return findings;
   std::size_t first = 0;
-  for (std::size_t i = 0; is_an_end(findings.front()) && i < findings.size(); ++i) {
-    const bool parted = is_a_mismatch(findings[i]) || is_a_loop_exit(findings[i]);
+  for (std::size_t i = 0; is_of(findings.front(), Family::kEnd) && i < findings.size(); ++i) {
+    const bool parted =
+        is_of(findings[i], Family::kMismatch) || is_of(findings[i], Family::kLoopExit);
     if (parted && entered(findings.front(), findings[i])) {
       first = i;
       break;
@@ -150,7 +126,7 @@ std::vector<Finding> one_per_divergence(std::vector<Finding> findings, bool from
   }
   // An end that only noticed a peer, and a stall that is proven: the stall explains it. It also
   // explains why the job was ended from outside.
-  if (first == 0 && is_an_end(findings.front()) && findings.front().culprits.empty()) {
+  if (first == 0 && is_of(findings.front(), Family::kEnd) && findings.front().culprits.empty()) {
     for (std::size_t i = 1; i < findings.size() && first == 0; ++i) {
       if (from_outside || !findings[i].culprits.empty() ||
           findings[i].confidence == Confidence::kCertain)
@@ -168,9 +144,7 @@ std::vector<Finding> one_per_divergence(std::vector<Finding> findings, bool from
 }
 
 std::vector<Finding> first_wrong_value(std::vector<Finding> findings) {
-  std::stable_sort(findings.begin(), findings.end(), [](const Finding& a, const Finding& b) {
-    return data_place(a) < data_place(b);
-  });
+  sort_by_place(findings);
   for (std::size_t i = 1; i < findings.size(); ++i)
     absorb(findings.front(), findings[i]);
   if (findings.size() > 1)
@@ -183,7 +157,7 @@ std::vector<Finding> errors_among(const std::vector<Finding>& found, bool from_o
   std::vector<Finding> of_data;
   for (const Finding& finding : found) {
     if (finding.severity == Severity::kError)
-      (is_about_data(finding) ? of_data : of_order).push_back(finding);
+      (is_of(finding, Family::kData) ? of_data : of_order).push_back(finding);
   }
   std::vector<Finding> order = one_per_divergence(std::move(of_order), from_outside);
   std::vector<Finding> data = first_wrong_value(std::move(of_data));
@@ -215,7 +189,8 @@ Verdict checked(const Checker& checker, const Run& run) {
   } catch (const std::exception& error) {
     return {.name = name,
             .outcome = Outcome::kUndecided,
-            .reason = fmt::format("LS903: the checker {} failed: {}", name, error.what()),
+            .reason = lacking(Code::kCheckerFailed,
+                              fmt::format("the checker {} failed: {}", name, error.what())),
             .examined = {},
             .findings = {},
             .measures = {}};

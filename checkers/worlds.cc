@@ -21,8 +21,9 @@ bool is_error(const Finding& finding) { return finding.severity == Severity::kEr
 
 /// What a launcher can make good: ranks that failed, or left, or waited for those.
 bool is_of_ends_or_progress(const Finding& finding) {
-  return finding.code == "LS101" || finding.code == "LS102" || finding.code == "LS107" ||
-         finding.code.rfind("LS3", 0) == 0;
+  const Family family = family_of(finding.code);
+  return finding.code == Code::kRankDied || finding.code == Code::kLeftEarly ||
+         family == Family::kStart || family == Family::kWait || family == Family::kLoopExit;
 }
 
 const ProcessEnd* end_of_command(const Run& run) {
@@ -106,7 +107,7 @@ std::string launcher_of(const World& world) {
 
 void make_note(Finding& finding, const std::string& why) {
   finding.severity = Severity::kNote;
-  std::erase(finding.also, "LS108");
+  std::erase(finding.also, Code::kHiddenFailure);
   std::erase(finding.evidence, kHidden);
   finding.evidence.push_back(why);
 }
@@ -149,7 +150,7 @@ void note_what_was_handled(const std::vector<World>& worlds, std::size_t number,
   for (Finding& finding : judgement.findings) {
     if (!is_meant(finding))
       continue;
-    if (told && finding.code == "LS101")
+    if (told && finding.code == Code::kRankDied)
       tell_status(finding, worlds[number], *told);
     make_note(finding, how);
   }
@@ -180,7 +181,7 @@ std::optional<Finding> began_apart(const std::vector<World>& worlds) {
   if (by_task.size() < 2)
     return std::nullopt;
   const World& first = *by_task.begin()->second;
-  Finding finding{.code = "LS107", .severity = Severity::kWarning};
+  Finding finding{.code = Code::kNeverJoined, .severity = Severity::kWarning};
   finding.headline = fmt::format(
       "{} tasks that were started together are {} jobs that never met: each has a rank 0 of its "
       "own",
@@ -202,7 +203,7 @@ std::optional<Finding> began_apart(const std::vector<World>& worlds) {
 }
 
 bool is_left_behind(const Finding& finding) {
-  return finding.code == "LS104" || finding.code == "LS106";
+  return family_of(finding.code) == Family::kLeftBehind;
 }
 
 /// What a world left behind after another one had come to grief follows from that: the job was over

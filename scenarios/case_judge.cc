@@ -21,8 +21,8 @@ bool names_tensor(const Finding& finding, std::string_view expected) {
   return std::find(finding.names.begin(), finding.names.end(), expected) != finding.names.end();
 }
 
-std::vector<std::string> codes_of(const std::vector<Finding>& findings) {
-  std::vector<std::string> codes;
+std::vector<Code> codes_of(const std::vector<Finding>& findings) {
+  std::vector<Code> codes;
   for (const Finding& finding : findings)
     codes.push_back(finding.code);
   return codes;
@@ -122,7 +122,7 @@ std::optional<Expectation> expectation_of(const Case& cell) {
   const RankSet struck{Rank{std::stoi(cell.option("rank", "0"))}};
   if (cell.mutant != nullptr) {
     const bool names_one = cell.mutant->culprits == mutants::Culprits::kDrawnRank;
-    return Expectation{.code = std::string(cell.mutant->code),
+    return Expectation{.code = code_of(cell.mutant->code).value_or(Code::kNone),
                        .culprits = names_one ? struck : RankSet{},
                        .marker = std::string(cell.mutant->site),
                        .tensor = std::string(cell.mutant->tensor)};
@@ -132,13 +132,13 @@ std::optional<Expectation> expectation_of(const Case& cell) {
     return std::nullopt;
   const bool leaves = cell.option("at") == "now";
   const bool hangs = fault == "sleep" || fault == "stop";
-  std::string code = "LS101";
+  Code code = Code::kRankDied;
   if (hangs)
-    code = cell.option("at") == "init"       ? "LS107"
-           : cell.option("at") == "teardown" ? "LS103"
-                                             : "LS303";
+    code = cell.option("at") == "init"       ? Code::kNeverJoined
+           : cell.option("at") == "teardown" ? Code::kWillNotExit
+                                             : Code::kStalledOutside;
   if (leaves)
-    code = fault == "segment" ? "LS106" : "LS104";
+    code = fault == "segment" ? Code::kLeftover : Code::kOrphan;
   // Of one that lost its parent before anybody looked, nobody knows whose it was.
   return Expectation{.code = code, .culprits = fault == "new_session" ? RankSet{} : struck};
 }

@@ -15,6 +15,7 @@
 #include "fixtures/mutants/table.h"
 #include "harness/base/error.h"
 #include "harness/base/rank_set.h"
+#include "harness/verdict/codes.h"
 
 namespace lockstep {
 
@@ -46,7 +47,7 @@ struct Case {
 
 /// What must be found in a case that is unhealthy on purpose: exactly this, and nothing else.
 struct Expectation {
-  std::string code{};
+  Code code{};
   RankSet culprits{};
   std::string marker{};  ///< Of the line that a site must name (Case::expected_site); empty: none.
   std::string tensor{};  ///< That must be named; "*": any; empty: none.

@@ -151,7 +151,7 @@ Explanation explain_by_lines(const std::vector<Token>& a, std::size_t i,
     if (left_out.matched == inserted.matched ||
         static_cast<std::uint64_t>(edit.matched) <= best.matched)
       continue;
-    best = {.code = missing ? "LS208" : "LS207",
+    best = {.code = missing ? Code::kMissingCall : Code::kExtraCall,
             .calls = edit.calls,
             .matched = static_cast<std::uint64_t>(edit.matched),
             .back = back,
@@ -211,8 +211,8 @@ Explanation explain(const TokenWindow& suspect, const TokenWindow& reference) {
   if (i >= a.size() || j >= b.size())
     return {};
   if (swapped(a, i, b, j))
-    return {.code = "LS206", .calls = 2, .matched = 2, .back = 0, .also = {}};
-  if (Explanation by_lines = explain_by_lines(a, i, b, j); !by_lines.code.empty())
+    return {.code = Code::kSwapped, .calls = 2, .matched = 2, .back = 0, .also = {}};
+  if (Explanation by_lines = explain_by_lines(a, i, b, j); by_lines.code != Code::kNone)
     return by_lines;
   const std::int64_t replaced = follow_replaced(a, i, b, j);
   const Edit left_out = best_edit(a, i, b, j);
@@ -221,11 +221,15 @@ Explanation explain(const TokenWindow& suspect, const TokenWindow& reference) {
   if (best > replaced) {
     const bool tie = left_out.matched == inserted.matched && left_out.calls == inserted.calls;
     if (tie)
-      return {.code = "", .calls = 0, .matched = 0, .back = 0, .also = {"LS207", "LS208"}};
+      return {.code = Code::kNone,
+              .calls = 0,
+              .matched = 0,
+              .back = 0,
+              .also = {Code::kExtraCall, Code::kMissingCall}};
     const bool missing = left_out.matched > inserted.matched ||
                          (left_out.matched == inserted.matched && left_out.calls < inserted.calls);
     const Edit& edit = missing ? left_out : inserted;
-    return {.code = missing ? "LS208" : "LS207",
+    return {.code = missing ? Code::kMissingCall : Code::kExtraCall,
             .calls = edit.calls,
             .matched = static_cast<std::uint64_t>(edit.matched),
             .back = 0,
@@ -242,15 +246,19 @@ Explanation explain(const TokenWindow& suspect, const TokenWindow& reference) {
   const bool requests =
       std::any_of(a.begin(), a.end(), [](const Token& t) { return t.call == nullptr; });
   if (requests && left_out_before != again)
-    return {.code = again ? "LS207" : "LS208",
+    return {.code = again ? Code::kExtraCall : Code::kMissingCall,
             .calls = again ? 1 : best_edit(a, i, habitual, j).calls,
             .matched = 0,
             .back = 0,
             .also = {}};
   if (left_out_before)
-    return {.code = "", .calls = 0, .matched = 0, .back = 0, .also = {"LS207", "LS208"}};
+    return {.code = Code::kNone,
+            .calls = 0,
+            .matched = 0,
+            .back = 0,
+            .also = {Code::kExtraCall, Code::kMissingCall}};
   if (again)
-    return {.code = "", .calls = 0, .matched = 0, .back = 0, .also = {"LS207"}};
+    return {.code = Code::kNone, .calls = 0, .matched = 0, .back = 0, .also = {Code::kExtraCall}};
   return {};
 }
 

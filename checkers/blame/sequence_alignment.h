@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "harness/model/group_view.h"
+#include "harness/verdict/codes.h"
 
 namespace lockstep::checkers {
 
@@ -31,11 +32,11 @@ TokenWindow window_around(const Run& run, const Member& member, std::uint64_t se
 /// `code` is LS206, LS207, LS208, or empty where the sequences do not say; then `also` lists what
 /// may be.
 struct Explanation {
-  std::string code{};
+  Code code{};
   std::uint64_t calls{};    ///< Too many or left out.
   std::uint64_t matched{};  ///< Calls that agree after it.
   std::size_t back{};  ///< It began so many calls before: calls that look alike, from other lines.
-  std::vector<std::string> also{};
+  std::vector<Code> also{};
 };
 
 /// Explains `suspect` from `reference`, which is taken for right.

@@ -101,7 +101,7 @@ Verdict DescriptorGrowth::check(const Run& run) const {
     if (!is_near_the_limit(growth) || said_so_itself(run, rank))
       continue;
     Finding finding;
-    finding.code = "LS111";
+    finding.code = Code::kDescriptors;
     finding.severity = Severity::kWarning;
     finding.at_ns = growth.last->at_ns;
     finding.affected = {rank};

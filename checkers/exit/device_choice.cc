@@ -24,7 +24,7 @@ const Process* rank_process(const Run& run, std::int32_t pid) {
 
 Finding chosen_too_late(const LateDevices& late, Rank rank) {
   Finding finding;
-  finding.code = "LS110";
+  finding.code = Code::kDevices;
   finding.severity = Severity::kWarning;
   finding.at_ns = late.at_ns;
   finding.culprits = {rank};
@@ -64,7 +64,7 @@ std::optional<Finding> never_chosen(const Run& run) {
     if (!on_one || processes.size() < 2)
       continue;
     Finding finding;
-    finding.code = "LS110";
+    finding.code = Code::kDevices;
     finding.severity = Severity::kWarning;
     finding.confidence = Confidence::kLikely;
     for (const Process* const process : processes) {

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "harness/model/call_site.h"
+#include "harness/model/coverage.h"
 #include "harness/model/error_patterns.h"
 #include "harness/model/failure.h"
 #include "harness/model/group_view.h"
@@ -111,7 +112,9 @@ std::vector<Handled> handled_by(const Run& run) {
 }
 
 void tell_what_is_handled(const Run& run, Finding& finding) {
-  const bool of_order = finding.code.rfind("LS2", 0) == 0 || finding.code.rfind("LS3", 0) == 0;
+  const Family family = family_of(finding.code);
+  const bool of_order =
+      family == Family::kMismatch || family == Family::kWait || family == Family::kLoopExit;
   const std::vector<Handled> all = of_order ? handled_by(run) : std::vector<Handled>{};
   if (all.empty())
     return;
@@ -129,7 +132,7 @@ void tell_what_is_handled(const Run& run, Finding& finding) {
     add_site(handled, finding);
     if (finding.culprits.empty())
       continue;
-    finding.also.emplace_back("LS101");
+    finding.also.push_back(Code::kRankDied);
     finding.cause =
         fmt::format("{} took {} out of its way; it {}", in_words(handled), words({handled.rank}),
                     handled.passes_on ? "waits in a `finally`, and fails as soon as that is done"

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "harness/model/coverage.h"
 #include "harness/model/group_view.h"
 
 namespace lockstep::checkers {
@@ -78,7 +79,7 @@ std::string process_line(const Leftover& left) {
   return line;
 }
 
-Finding about(std::string code, const std::vector<const Leftover*>& left) {
+Finding about(Code code, const std::vector<const Leftover*>& left) {
   Finding finding;
   finding.code = std::move(code);
   finding.at_ns = left.front()->at_ns;
@@ -89,7 +90,7 @@ Finding about(std::string code, const std::vector<const Leftover*>& left) {
 
 Finding processes_left(const std::vector<const Leftover*>& left) {
   const Leftover& first = *left.front();
-  Finding finding = about("LS104", left);
+  Finding finding = about(Code::kOrphan, left);
   finding.headline =
       left.size() == 1
           ? fmt::format("pid {} ({}){} outlived the job", first.pid, first.name, from_rank(first))
@@ -99,7 +100,7 @@ Finding processes_left(const std::vector<const Leftover*>& left) {
   for (const Leftover* each : left) {
     lines.push_back(process_line(*each));
     if (!(each->ports.empty() && each->gpus.empty()) && finding.also.empty())
-      finding.also.emplace_back("LS106");
+      finding.also.push_back(Code::kLeftover);
   }
   list(finding, lines);
   finding.help =
@@ -109,7 +110,7 @@ Finding processes_left(const std::vector<const Leftover*>& left) {
 }
 
 Finding segments_left(const std::vector<const Leftover*>& left) {
-  Finding finding = about("LS106", left);
+  Finding finding = about(Code::kLeftover, left);
   std::uint64_t bytes = 0;
   std::vector<std::string> lines;
   for (const Leftover* each : left) {
@@ -140,7 +141,7 @@ std::vector<std::string> paths_of(const std::vector<const Leftover*>& left) {
 }
 
 Finding locks_left(const std::vector<const Leftover*>& left) {
-  Finding finding = about("LS106", left);
+  Finding finding = about(Code::kLeftover, left);
   finding.headline = fmt::format(
       "the lock {} is left, and nobody has it: whoever loads that "
       "extension next waits for ever",
@@ -152,7 +153,7 @@ Finding locks_left(const std::vector<const Leftover*>& left) {
 
 /// No fault: a helper that is ended with its program (`daemon=True`) leaves its own, too.
 Finding directories_left(const std::vector<const Leftover*>& left) {
-  Finding finding = about("LS106", left);
+  Finding finding = about(Code::kLeftover, left);
   finding.severity = Severity::kNote;
   finding.culprits = {};
   finding.headline = left.size() == 1
@@ -170,7 +171,7 @@ Finding directories_left(const std::vector<const Leftover*>& left) {
 Finding never_asked_for(const std::vector<const Unwaited*>& zombies) {
   const Unwaited& first = *zombies.front();
   Finding finding;
-  finding.code = "LS105";
+  finding.code = Code::kZombie;
   finding.severity = Severity::kWarning;
   finding.at_ns = first.since_ns;
   finding.confidence = Confidence::kCertain;
@@ -193,7 +194,7 @@ Finding never_asked_for(const std::vector<const Unwaited*>& zombies) {
 std::optional<Finding> orphans_left(const Run& run, const LauncherEnd& launcher,
                                     const std::vector<const Leftover*>& processes) {
   Finding finding;
-  finding.code = "LS104";
+  finding.code = Code::kOrphan;
   finding.at_ns = launcher.at_ns;
   finding.confidence = Confidence::kCertain;
   for (const ProcessEnd& end : run.ends) {
@@ -211,7 +212,7 @@ std::optional<Finding> orphans_left(const Run& run, const LauncherEnd& launcher,
   for (const Leftover* each : processes) {
     lines.push_back(process_line(*each));
     if (!(each->ports.empty() && each->gpus.empty()) && finding.also.empty())
-      finding.also.emplace_back("LS106");
+      finding.also.push_back(Code::kLeftover);
   }
   list(finding, lines);
   finding.help =
@@ -236,7 +237,7 @@ bool is_rank(const Run& run, std::int32_t pid) {
 /// How a rank ended is known here; that whoever started it does not know is no mistake of the job.
 Finding rank_not_waited_for(const Run& run, const Unwaited& zombie) {
   Finding finding;
-  finding.code = "LS105";
+  finding.code = Code::kZombie;
   finding.severity = Severity::kNote;
   finding.at_ns = zombie.since_ns;
   finding.confidence = Confidence::kCertain;
@@ -290,7 +291,7 @@ Verdict Leftovers::check(const Run& run) const {
   if (wrong)
     verdict.outcome = Outcome::kFail;
   else if (!run.journal_complete)
-    verdict.reason = run.live ? "the run goes on" : "LS901: the journal of the run is incomplete";
+    verdict.reason = why_open(run);
   else
     verdict.outcome = we_ended_it(run) ? Outcome::kSkipped : Outcome::kPass;
   if (verdict.outcome == Outcome::kSkipped)

@@ -16,6 +16,7 @@
 #include "checkers/order/lines_part.h"
 #include "harness/history/rank_places.h"
 #include "harness/model/call_site.h"
+#include "harness/model/coverage.h"
 #include "harness/model/failure.h"
 #include "harness/model/gloo_teardown.h"
 #include "harness/model/group_view.h"
@@ -172,7 +173,7 @@ void add_evidence(const Run& run, const std::vector<Failure>& failures, const Ra
     }
   }
   if (was_hidden(run, first.rank)) {
-    finding.also.emplace_back("LS108");
+    finding.also.push_back(Code::kHiddenFailure);
     finding.evidence.emplace_back(kHidden);
   }
   if (!unheard.empty())
@@ -181,7 +182,7 @@ void add_evidence(const Run& run, const std::vector<Failure>& failures, const Ra
   if (!first.found_out.empty())
     finding.evidence.push_back(first.found_out);
   if (std::string late = noticed_late(run, first.rank); !late.empty()) {
-    finding.also.emplace_back("LS109");
+    finding.also.push_back(Code::kLauncherWaitsInOrder);
     finding.evidence.push_back(std::move(late));
   }
   if (speaks_of_descriptors(first.exception)) {
@@ -216,7 +217,7 @@ std::optional<std::string> got_another_call(const Run& run, const Failure& first
 Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
   const Failure& first = failures.front();
   Finding finding;
-  finding.code = "LS101";
+  finding.code = Code::kRankDied;
   finding.at_ns = first.at_ns;
   RankSet alike{first.rank};
   const bool was_ended = !first.ended_by.empty();
@@ -267,7 +268,7 @@ Finding left(const Run& run, const std::vector<const ProcessEnd*>& leavers,
              const std::vector<Failure>& failures, bool whole) {
   const Rank rank = *leavers.front()->rank;
   Finding finding;
-  finding.code = "LS102";
+  finding.code = Code::kLeftEarly;
   finding.at_ns = leavers.front()->at_ns;
   const std::string last = at_last_call(run, rank);
   RankSet alike{rank};
@@ -298,7 +299,7 @@ Finding left(const Run& run, const std::vector<const ProcessEnd*>& leavers,
                                  alike.size() == 1 ? "it" : "them");
   finding.evidence.push_back(fmt::format("{} left {}", words(alike), last));
   if (aborted != failures.end()) {
-    finding.also.emplace_back("LS101");
+    finding.also.push_back(Code::kRankDied);
     finding.evidence.push_back(fmt::format("{} {}", words({rank}), aborted->what));
   }
   if (most)
@@ -326,18 +327,21 @@ Finding left(const Run& run, const std::vector<const ProcessEnd*>& leavers,
 std::string host_trouble(const Run& run) {
   for (const Request& request : run.requests) {
     if (request.outcome == "protocol")
-      return fmt::format("LS904: {} broke the protocol in `{}`: {}",
-                         request.rank ? fmt::format("the host of rank {}", request.rank->value)
-                                      : std::string("the reference host"),
-                         request.message, first_line(request.text));
+      return lacking(
+          Code::kHostBrokeProtocol,
+          fmt::format("{} broke the protocol in `{}`: {}",
+                      request.rank ? fmt::format("the host of rank {}", request.rank->value)
+                                   : std::string("the reference host"),
+                      request.message, first_line(request.text)));
   }
   for (const ProcessEnd& end : run.ends) {
     const bool of_ours = end.role == Role::kReference || end.role == Role::kWarmParent;
     if (of_ours && !end.our_signal && end.failed())
-      return fmt::format(
-          "LS904: the {} ended by itself ({})",
-          end.role == Role::kReference ? "reference host" : "warm parent",
-          end.signal ? signal_name(*end.signal) : fmt::format("status {}", *end.exit_status));
+      return lacking(Code::kHostBrokeProtocol,
+                     fmt::format("the {} ended by itself ({})",
+                                 end.role == Role::kReference ? "reference host" : "warm parent",
+                                 end.signal ? signal_name(*end.signal)
+                                            : fmt::format("status {}", *end.exit_status)));
   }
   return "";
 }
@@ -378,7 +382,7 @@ Verdict ProcessEndChecker::check(const Run& run) const {
   }
   verdict.reason = host_trouble(run);
   if (verdict.reason.empty() && !run.journal_complete)
-    verdict.reason = run.live ? "the run goes on" : "LS901: the journal of the run is incomplete";
+    verdict.reason = why_open(run);
   else if (verdict.reason.empty() && (ended == 0 || ended < started))
     verdict.reason = "the end of a rank is not on record";
   if (verdict.reason.empty())

@@ -9,6 +9,7 @@
 #include "checkers/hang/stall.h"
 #include "harness/model/call_site.h"
 #include "harness/model/children.h"
+#include "harness/model/coverage.h"
 #include "harness/model/group_view.h"
 #include "harness/model/stack_patterns.h"
 
@@ -246,7 +247,7 @@ std::vector<Leaving> leaving(const Run& run, std::uint64_t cutoff_ns) {
 
 Finding will_not_exit(const Run& run, const Leaving& one) {
   Finding finding;
-  finding.code = "LS103";
+  finding.code = Code::kWillNotExit;
   finding.at_ns = one.since_ns;
   finding.confidence = Confidence::kLikely;
   if (one.rank)
@@ -283,7 +284,7 @@ std::vector<Finding> hosts_that_stay(const Run& run, std::uint64_t cutoff_ns) {
     if (what.empty())
       continue;
     Finding finding;
-    finding.code = "LS103";
+    finding.code = Code::kWillNotExit;
     finding.at_ns = request.at_ns;
     finding.confidence = Confidence::kLikely;
     finding.culprits = {*request.rank};
@@ -325,7 +326,7 @@ Verdict Exiting::check(const Run& run) const {
   if (!verdict.findings.empty())
     verdict.outcome = Outcome::kFail;
   else if (!journal_is_whole(run))
-    verdict.reason = "LS901: the journal of the run is incomplete";
+    verdict.reason = why_open(run);
   else if (!all.empty())
     verdict.reason = fmt::format(
         "{} was on its way out when the run was ended, and may have got "

@@ -49,7 +49,8 @@ std::optional<Finding> given_up(const Run& run) {
   }
   std::optional<Finding> stalled =
       stall(run, Situation(run, cutoff_ns), "when the first of those who waited gave up", told);
-  const bool is_held = stalled && (stalled->code == "LS303" || !stalled->culprits.empty());
+  const bool is_held =
+      stalled && (stalled->code == Code::kStalledOutside || !stalled->culprits.empty());
   if (!is_held || !(by_pytorch || waited_longer_than_ever(run, *stalled, cutoff_ns)))
     return std::nullopt;
   for (const GroupView& group : groups) {

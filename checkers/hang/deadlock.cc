@@ -13,6 +13,7 @@
 #include "checkers/hang/wait_for_graph.h"
 #include "harness/model/batch_plan.h"
 #include "harness/model/call_site.h"
+#include "harness/model/coverage.h"
 #include "harness/model/failure.h"
 #include "harness/model/matching.h"
 #include "harness/model/ranks_by_text.h"
@@ -41,8 +42,8 @@ class Explainer {
     const Knot& knot = *root();
     Finding finding;
     finding.code = code_of(knot);
-    if (finding.code == "LS210" || finding.code == "LS305")
-      finding.also.emplace_back("LS301");
+    if (finding.code == Code::kP2pUnmatched || finding.code == Code::kUnevenBatches)
+      finding.also.push_back(Code::kAbsentRank);
     finding.group = knot.group->label();
     finding.op = std::string(history::name_of(knot.call->op));
     finding.seq = knot.call->seq;
@@ -61,10 +62,10 @@ class Explainer {
 
  private:
   [[nodiscard]] std::string cause(const Finding& finding) const {
-    if (finding.code == "LS305")
+    if (finding.code == Code::kUnevenBatches)
       return "the call that the others wait in comes with a batch that the ranks without do not "
              "have";
-    if (finding.code == "LS302" && parting_.member != nullptr &&
+    if (finding.code == Code::kWaitCycle && parting_.member != nullptr &&
         finding.culprits == parting_.blame.culprits)
       return parting_.how;
     return "none of the ranks that wait can go on without the ones that owe, and those never will";
@@ -105,16 +106,17 @@ class Explainer {
     return nullptr;
   }
 
-  [[nodiscard]] std::string code_of(const Knot& knot) const {
+  [[nodiscard]] Code code_of(const Knot& knot) const {
     const bool by_an_outsider =
         std::any_of(knot.absent.begin(), knot.absent.end(), [&](Rank r) { return !in_a_call(r); });
     if (knot.absent.empty() && knot.incompatible.empty())
-      return "LS307";
+      return Code::kEveryoneInside;
     if (!by_an_outsider)
-      return "LS302";
+      return Code::kWaitCycle;
     if (history::is_point_to_point(knot.call->op))
-      return "LS210";
-    return ran_out(run_, *knot.group, knot.waiting, knot.absent) ? "LS305" : "LS301";
+      return Code::kP2pUnmatched;
+    return ran_out(run_, *knot.group, knot.waiting, knot.absent) ? Code::kUnevenBatches
+                                                                 : Code::kAbsentRank;
   }
 
   [[nodiscard]] Attribution attribute(const Knot& knot) const {
@@ -136,9 +138,9 @@ class Explainer {
     }
     if (!lost_a_thread.empty())
       return {lost_a_thread, Confidence::kCertain};
-    if (code_of(knot) == "LS305")
+    if (code_of(knot) == Code::kUnevenBatches)
       return {knot.absent, Confidence::kCertain};
-    if (code_of(knot) == "LS302")
+    if (code_of(knot) == Code::kWaitCycle)
       return parting_.blame;
     if (history::is_point_to_point(knot.call->op) ||
         waits_in_new_group(knot.absent))  // Who of the others should be there does not show.
@@ -168,19 +170,19 @@ class Explainer {
     }
   }
 
-  [[nodiscard]] std::string headline(const Knot& knot, const std::string& code) const {
+  [[nodiscard]] std::string headline(const Knot& knot, Code code) const {
     const std::string where = knot.group->label(*knot.call);
-    if (code == "LS302" && stuck_.size() == 1)
+    if (code == Code::kWaitCycle && stuck_.size() == 1)
       return fmt::format("{} waits for itself in {}", words(stuck_), where);
-    if (code == "LS302")
+    if (code == Code::kWaitCycle)
       return fmt::format("{} wait for each other in a circle: {}", words(stuck_), who_is_where());
-    if (code == "LS307")
+    if (code == Code::kEveryoneInside)
       return fmt::format("{} cannot finish: it broke on {}; {} {} in it", where, words(knot.broken),
                          words(knot.waiting), knot.waiting.size() == 1 ? "waits" : "wait");
-    if (code == "LS210")
+    if (code == Code::kP2pUnmatched)
       return fmt::format("{} waits in {}, and {} never comes to it", words(knot.waiting), where,
                          words(knot.absent));
-    if (code == "LS305")
+    if (code == Code::kUnevenBatches)
       return fmt::format("{}; {} {} in {}", who_ran_out(run_.plan, knot.absent),
                          words(knot.waiting), knot.waiting.size() == 1 ? "waits" : "wait", where);
     const char* have = knot.absent.size() == 1 ? "has" : "have";
@@ -218,7 +220,7 @@ class Explainer {
   }
 
   void add_sites(Finding& finding, const Knot& knot) const {
-    const bool parted = finding.code == "LS302" && parting_.member != nullptr &&
+    const bool parted = finding.code == Code::kWaitCycle && parting_.member != nullptr &&
                         finding.culprits == parting_.blame.culprits;
     if (const auto site = parted ? site_of(*parting_.member->process, *parting_.instead, "culprit")
                                  : std::nullopt)
@@ -358,7 +360,7 @@ Verdict Deadlock::check(const Run& run) const {
     return verdict;
   }
   if (!journal_is_whole(run)) {
-    verdict.reason = "LS901: the journal of the run is incomplete";
+    verdict.reason = why_open(run);
     return verdict;
   }
   if (run.live) {

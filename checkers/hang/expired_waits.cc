@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "harness/model/call_site.h"
+#include "harness/model/coverage.h"
 #include "harness/model/error_patterns.h"
 #include "harness/model/stack_patterns.h"
 
@@ -174,7 +175,7 @@ std::optional<Finding> closed_by_a_wait(const Run& run, const std::vector<GroupV
   if (!wait || !went_on(*wait, failures))
     return std::nullopt;
   Finding finding;
-  finding.code = "LS101";
+  finding.code = Code::kRankDied;
   finding.at_ns = wait->at_ns;
   finding.group = wait->group->label();
   finding.op = std::string(history::name_of(wait->call->op));

@@ -48,7 +48,7 @@ std::vector<Claimant> claimants_of(const Run& run, Rank rank, std::uint64_t cuto
 }  // namespace
 
 std::optional<Finding> rank_given_twice(const Run& run, std::uint64_t cutoff_ns) {
-  Finding finding{.code = "LS107", .confidence = Confidence::kCertain};
+  Finding finding{.code = Code::kNeverJoined, .confidence = Confidence::kCertain};
   finding.at_ns = kNeverNs;
   RankSet none = RankSet::all(run.plan.world_size);
   for (const Rank rank : ranks_of(run)) {

@@ -10,6 +10,7 @@
 #include "checkers/hang/wait_for_graph.h"
 #include "harness/history/rank_places.h"
 #include "harness/model/call_site.h"
+#include "harness/model/coverage.h"
 #include "harness/model/error_patterns.h"
 #include "harness/model/group_view.h"
 #include "harness/model/stack_patterns.h"
@@ -188,7 +189,7 @@ RankSet never_started(const Run& run, const RankSet& absent) {
 
 Finding never_joined(const Run& run, const Ranks& ranks, std::uint64_t cutoff_ns) {
   Finding finding;
-  finding.code = "LS107";
+  finding.code = Code::kNeverJoined;
   finding.confidence = Confidence::kLikely;
   finding.at_ns = cutoff_ns;
   finding.affected = ranks.waiting;
@@ -334,7 +335,7 @@ Verdict Joining::check(const Run& run) const {
     verdict.outcome = Outcome::kSkipped;
     verdict.reason = "no rank was seen to wait for its first process group";
   } else if (!journal_is_whole(run)) {
-    verdict.reason = "LS901: the journal of the run is incomplete";
+    verdict.reason = why_open(run);
   } else if (!was_given_up(run, ranks.waiting, cutoff_ns) &&
              !have_left_before_joining(run, ranks.absent, cutoff_ns)) {
     if (was_orphaned(run, cutoff_ns))  // That is told, and is why they never met.

@@ -142,7 +142,7 @@ class StalledCall {
     if (crossed)
       return *crossed;
     Finding finding;
-    finding.code = owed_.absent.empty() ? "LS307" : "LS301";
+    finding.code = owed_.absent.empty() ? Code::kEveryoneInside : Code::kAbsentRank;
     finding.group = group_.label();
     finding.op = std::string(history::name_of(call_.op));
     finding.seq = call_.seq;
@@ -219,8 +219,8 @@ class StalledCall {
           who_has_it(run_, situation_.state(rank)->process->pid, situation_.cutoff_ns()).empty())
         at_fault.insert(rank);
     }
-    finding.code = "LS303";
-    finding.also.emplace_back("LS301");
+    finding.code = Code::kStalledOutside;
+    finding.also.push_back(Code::kAbsentRank);
     finding.culprits = at_fault;
     finding.cause.clear();
     for (const Rank rank : owed_.absent.minus(at_fault))
@@ -242,8 +242,8 @@ class StalledCall {
     }
     if (held.empty() || held.size() == waiting_.size())
       return;
-    finding.code = "LS303";
-    finding.also.emplace_back("LS307");
+    finding.code = Code::kStalledOutside;
+    finding.also.push_back(Code::kEveryoneInside);
     finding.culprits = held;
     for (const Rank rank : held)
       finding.affected.erase(rank);

@@ -81,7 +81,7 @@ std::optional<Finding> met_another_job(const Run& run) {
     if (replaced.empty())
       continue;
     Finding finding;
-    finding.code = "LS107";
+    finding.code = Code::kNeverJoined;
     finding.confidence = Confidence::kCertain;
     finding.at_ns = stranger.at_ns;
     for (const ProcessEnd& end : run.ends) {  // A failure of its own is why it never came.

@@ -9,6 +9,7 @@
 
 #include "harness/history/format.h"
 #include "harness/history/rank_places.h"
+#include "harness/model/coverage.h"
 #include "harness/model/matching.h"
 
 namespace lockstep::checkers {
@@ -350,9 +351,9 @@ std::vector<std::string> Situation::partly_seen() const {
   std::vector<std::string> reasons;
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     if (partly_seen_[i])
-      reasons.push_back(fmt::format(
-          "LS901: a collective of group {} completed that a member is not known to have issued",
-          groups_[i].label()));
+      reasons.push_back(incomplete(fmt::format(
+          "a collective of group {} completed that a member is not known to have issued",
+          groups_[i].label())));
   }
   return reasons;
 }

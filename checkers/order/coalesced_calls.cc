@@ -35,7 +35,7 @@ std::vector<Finding> calls_set_aside(const Run& run) {
   }
   if (ranks.empty())
     return {};
-  finding.code = "LS208";
+  finding.code = Code::kMissingCall;
   finding.confidence = Confidence::kCertain;
   if (ranks == ranks_of(run))
     finding.affected = ranks;  // All did the same.

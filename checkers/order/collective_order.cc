@@ -13,6 +13,7 @@
 #include "checkers/order/point_to_point.h"
 #include "harness/history/format.h"
 #include "harness/model/call_site.h"
+#include "harness/model/coverage.h"
 #include "harness/model/error_patterns.h"
 #include "harness/model/group_view.h"
 #include "harness/model/matching.h"
@@ -33,7 +34,7 @@ struct GroupResult {
 /// Over all views of one name: each holds the members that agree with each other.
 Finding group_differs(const std::vector<GroupView>& groups, const GroupView& group) {
   Finding finding;
-  finding.code = "LS209";
+  finding.code = Code::kGroupDiffers;
   finding.group = group.label();
   finding.confidence = Confidence::kCertain;
   for (const GroupView& view : groups) {
@@ -84,7 +85,7 @@ RankSet refused_in_the_call(const Run& run, const GroupView& group, const std::v
 Finding sums_differ(const Run& run, const GroupView& group, std::uint64_t seq,
                     const std::vector<At>& calls) {
   Finding finding;
-  finding.code = "LS202";
+  finding.code = Code::kDifferentSize;
   finding.group = group.label();
   finding.op = std::string(history::name_of(calls.front().call->op));
   finding.seq = seq;
@@ -126,9 +127,11 @@ std::string overwritten_difference(const GroupView& group) {
   for (std::size_t block = 0; block < blocks; ++block) {
     for (const Member& member : group.members) {
       if (member.about().digests[block] != group.members.front().about().digests[block])
-        return fmt::format(
-            "LS902: the collectives {}#{} to #{} differ between ranks and are overwritten",
-            group.label(), block * history::kDigestBlock, (block + 1) * history::kDigestBlock - 1);
+        return lacking(
+            Code::kEventsDropped,
+            fmt::format("the collectives {}#{} to #{} differ between ranks and are overwritten",
+                        group.label(), block * history::kDigestBlock,
+                        (block + 1) * history::kDigestBlock - 1));
     }
   }
   return "";
@@ -139,15 +142,16 @@ std::string not_comparable(const GroupView& group) {
     const Group& about = member.about();
     if (about.named_by_store && !about.seen_from_creation &&
         (member.process->capabilities & history::kSeesBackends) == 0)
-      return fmt::format(
-          "LS901: what rank {} calls on the backend of group {} is not seen in torch {}",
-          member.rank.value, group.label(), member.process->torch_version);
+      return incomplete(
+          fmt::format("what rank {} calls on the backend of group {} is not seen in torch {}",
+                      member.rank.value, group.label(), member.process->torch_version));
     if (group.unplaced && group.size > 1)
-      return fmt::format("LS901: which groups of other ranks are group {} of rank {} is not known",
-                         group.label(), member.rank.value);
+      return incomplete(
+          fmt::format("which groups of other ranks are group {} of rank {} is not known",
+                      group.label(), member.rank.value));
     if (!member.about().seen_from_creation)
-      return fmt::format("LS901: group {} was met late on rank {}", group.label(),
-                         member.rank.value);
+      return incomplete(
+          fmt::format("group {} was met late on rank {}", group.label(), member.rank.value));
   }
   return "";
 }

@@ -7,6 +7,7 @@
 
 #include "harness/history/format.h"
 #include "harness/model/call_site.h"
+#include "harness/model/coverage.h"
 #include "harness/model/matching.h"
 #include "harness/model/ranks_by_text.h"
 
@@ -80,7 +81,7 @@ std::optional<Finding> crossed_threads(const Run& run, const GroupView& group, s
   }
   if (threaded.empty() || !nothing || !journal_is_whole(run))
     return std::nullopt;
-  finding.code = "LS206";
+  finding.code = Code::kSwapped;
   finding.group = group.label();
   finding.seq = seq;
   finding.op = std::string(history::name_of(group.members.front().at(seq) == nullptr

@@ -79,10 +79,7 @@ void say_what_threads_did(const RankSet& ranks, Finding& finding) {
   finding.help = "give the thread a group of its own (dist.new_group), the same on all ranks";
 }
 
-std::string lower_title(std::string_view code) {
-  const CatalogueEntry* entry = find_code(code);
-  return entry == nullptr ? std::string(code) : std::string(entry->title);
-}
+std::string lower_title(Code code) { return std::string(row_of(code).title); }
 
 class Divergence {
  public:
@@ -108,14 +105,15 @@ class Divergence {
     explain_by_alignment(finding);
     finding.also.erase(std::remove(finding.also.begin(), finding.also.end(), finding.code),
                        finding.also.end());
-    if (const RankSet two = from_two_threads(group_, seq_); finding.code == "LS206" && !two.empty())
+    if (const RankSet two = from_two_threads(group_, seq_);
+        finding.code == Code::kSwapped && !two.empty())
       threaded = two;
     if (!threaded.empty()) {
       blame_ = {};
-      if (finding.code != "LS206") {
+      if (finding.code != Code::kSwapped) {
         finding.also.insert(finding.also.begin(), finding.code);
-        std::erase(finding.also, "LS206");
-        finding.code = "LS206";
+        std::erase(finding.also, Code::kSwapped);
+        finding.code = Code::kSwapped;
       }
       threaded_ = threaded;
       say_what_threads_did(threaded, finding);
@@ -175,7 +173,7 @@ class Divergence {
             })->member;
   }
 
-  [[nodiscard]] std::vector<std::string> mismatch_codes() const {
+  [[nodiscard]] std::vector<Code> mismatch_codes() const {
     return differences(*reference().call, *suspect().call);
   }
 
@@ -185,21 +183,21 @@ class Divergence {
     const TokenWindow reference_window =
         window_around(run_, furthest(classes_[reference_class_]), seq_, kBefore, kAfter);
     const Explanation why = explain(suspect_window, reference_window);
-    if (why.code == "LS206" || (!why.code.empty() && !blame_.culprits.empty())) {
+    if (why.code == Code::kSwapped || (why.code != Code::kNone && !blame_.culprits.empty())) {
       finding.code = why.code;
       calls_ = why.calls;
       began_ = seq_ - why.back;
-    } else if (!why.code.empty()) {
+    } else if (why.code != Code::kNone) {
       // Without a culprit, one rank's extra call is the other's missing one.
-      finding.also.insert(finding.also.end(), {"LS207", "LS208"});
+      finding.also.insert(finding.also.end(), {Code::kExtraCall, Code::kMissingCall});
       lines_part_ = seq_ - why.back;
     }
     finding.also.insert(finding.also.end(), why.also.begin(), why.also.end());
-    if (why.matched > 0 && !blame_.culprits.empty() && finding.code != "LS206")
+    if (why.matched > 0 && !blame_.culprits.empty() && finding.code != Code::kSwapped)
       finding.evidence.push_back(
           fmt::format("the next {} call{} of {} and its peers agree again after {} {}", why.matched,
                       why.matched == 1 ? "" : "s", words(blame_.culprits), why.calls,
-                      why.code == "LS207" ? "extra" : "left out"));
+                      why.code == Code::kExtraCall ? "extra" : "left out"));
   }
 
   /// Where calls that look alike came from other lines: of the two the one is a call too many, or
@@ -232,9 +230,10 @@ class Divergence {
     const At right = began(reference());
     const std::string role = convicted ? "culprit" : "peer";
     // An extra call may well come from the line that all use, called once more from elsewhere.
-    auto site = finding.code == "LS207" ? parting_site_of(*wrong.member->process, *wrong.call,
-                                                          *right.member->process, *right.call, role)
-                                        : site_of(*wrong.member->process, *wrong.call, role);
+    auto site = finding.code == Code::kExtraCall
+                    ? parting_site_of(*wrong.member->process, *wrong.call, *right.member->process,
+                                      *right.call, role)
+                    : site_of(*wrong.member->process, *wrong.call, role);
     if (site)
       finding.sites.push_back(*site);
     if (auto peer = site_of(*right.member->process, *right.call, "peer"))
@@ -257,27 +256,27 @@ class Divergence {
       finding.unseen.push_back(fmt::format("{} of {} at #{}", words(others), group_.label(), seq_));
   }
 
-  [[nodiscard]] std::string headline(const std::string& code) const {
+  [[nodiscard]] std::string headline(Code code) const {
     const std::string whose = words(blame_.culprits);
     const At right = began(reference());
     const std::string expected = group_.label(*right.call);
     const std::string actual(history::name_of(began(suspect()).call->op));
     const std::string peers = words(ranks_in(classes_[reference_class_]));
-    if (code == "LS207")
+    if (code == Code::kExtraCall)
       return fmt::format(
           "{} issued {} {} at {}#{}, which {} did not issue", whose,
           calls_ == 1 ? "an extra" : fmt::format("{} extra calls, the first of them", calls_),
           actual, group_.label(), began_, peers);
-    if (code == "LS208")
+    if (code == Code::kMissingCall)
       return fmt::format("{} left out {}{} and went on to the next {}; {} issued it", whose,
                          expected, calls_ > 1 ? fmt::format(" and {} more", calls_ - 1) : "",
                          actual, peers);
-    if (code == "LS206" && !threaded_.empty())
+    if (code == Code::kSwapped && !threaded_.empty())
       return fmt::format("two threads of {} call on group {}, and at #{} {} issued {}, {} {}",
                          words(threaded_), group_.label(), seq_,
                          words(ranks_in(classes_[suspect_class_])), describe(*suspect().call),
                          peers, describe(*reference().call));
-    if (code == "LS206")
+    if (code == Code::kSwapped)
       return fmt::format("{} and {} issue the calls {}#{} and #{} in opposite order",
                          words(ranks_in(classes_[suspect_class_])), peers, group_.label(), seq_,
                          seq_ + 1);
@@ -345,7 +344,7 @@ std::optional<Finding> silent_swap(const GroupView& group, std::uint64_t seq, bo
   if (turned.empty())
     return std::nullopt;
   Finding finding;
-  finding.code = "LS206";
+  finding.code = Code::kSwapped;
   finding.group = group.label();
   finding.op = std::string(history::name_of(here.front().call->op));
   finding.seq = seq;

@@ -194,7 +194,7 @@ class Difference {
   Finding finding() {
     find_left_out();
     Finding finding;
-    finding.code = "LS209";
+    finding.code = Code::kGroupDiffers;
     finding.group = fmt::format("{}", number_);
     finding.op = "new_group";
     finding.confidence = Confidence::kCertain;

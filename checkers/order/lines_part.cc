@@ -8,6 +8,7 @@
 #include "checkers/blame/attribution.h"
 #include "harness/history/format.h"
 #include "harness/model/call_site.h"
+#include "harness/model/coverage.h"
 
 namespace lockstep::checkers {
 namespace {
@@ -153,7 +154,7 @@ std::optional<Finding> left_out_behind_a_helper(const Run& run, const GroupView&
   const RankSet peers = beside(group, pair->parted, peer.rank);
   const Attribution blame = blame_minority(group, classes_at(group, pair->parted), true);
   Finding finding;
-  finding.code = "LS208";
+  finding.code = Code::kMissingCall;
   finding.group = group.label();
   const Collective& due = *peer.at(pair->parted);
   finding.op = std::string(history::name_of(due.op));
@@ -163,7 +164,7 @@ std::optional<Finding> left_out_behind_a_helper(const Run& run, const GroupView&
   if (blame.culprits == ranks)
     finding.culprits = ranks;
   else
-    finding.also.emplace_back("LS207");
+    finding.also.push_back(Code::kExtraCall);
   for (const Member& member : group.members) {
     if (!finding.culprits.contains(member.rank))
       finding.affected.insert(member.rank);

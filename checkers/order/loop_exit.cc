@@ -6,6 +6,7 @@
 
 #include "checkers/blame/attribution.h"
 #include "checkers/order/loop_parting.h"
+#include "harness/model/coverage.h"
 #include "harness/model/matching.h"
 #include "harness/model/recovery.h"
 
@@ -110,7 +111,7 @@ Verdict LoopExit::check(const Run& run) const {
     return verdict;
   }
   if (run.live || !run.journal_complete)
-    verdict.reason = run.live ? "the run goes on" : "LS901: the journal of the run is incomplete";
+    verdict.reason = why_open(run);
   std::optional<Finding> first;
   for (const GroupView& group : group_views(run, first_act_ns(run))) {
     if (group.members.size() < 2)
@@ -120,7 +121,8 @@ Verdict LoopExit::check(const Run& run) const {
     if (!seq || *seq == 0 || was_got_over(run, group, *seq))
       continue;
     if (!known_before(group, *seq)) {
-      verdict.reason = fmt::format("LS901: not all before {}#{} is known", group.label(), *seq);
+      verdict.reason =
+          incomplete(fmt::format("not all before {}#{} is known", group.label(), *seq));
       continue;
     }
     auto finding = exit_in(run, group, *seq);

@@ -180,16 +180,16 @@ bool LoopParting::cannot_go_on(const Member& member) const {
          (!call.completed_ns && !rank_came_to_its_end(run_, member.rank));
 }
 
-std::vector<std::string> LoopParting::codes() const {
+std::vector<Code> LoopParting::codes() const {
   if (by_source_)
-    return {"LS305", "LS306"};
+    return {Code::kUnevenBatches, Code::kLeftLoop};
   if (!is_same_call(*stayed_.front(), loop_.begin, seq_))
-    return {"LS306"};
+    return {Code::kLeftLoop};
   const bool whole = (seq_ - loop_.begin) % loop_.period == 0;
   // With one call in the body, or the same call twice, it does not show where it was left.
   if (whole && loop_.period > 1)
-    return {"LS305"};
-  return {"LS305", "LS306"};
+    return {Code::kUnevenBatches};
+  return {Code::kUnevenBatches, Code::kLeftLoop};
 }
 
 bool LoopParting::is_head(const Member& member, std::uint64_t seq) const {

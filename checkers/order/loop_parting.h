@@ -10,6 +10,7 @@
 
 #include "checkers/order/loop_exit.h"
 #include "harness/model/source_loops.h"
+#include "harness/verdict/codes.h"
 
 namespace lockstep::checkers {
 
@@ -61,7 +62,7 @@ class LoopParting {
   [[nodiscard]] bool cannot_go_on(const Member& member) const;
 
   /// The first one, and what it may be as well where the calls alone cannot tell.
-  [[nodiscard]] std::vector<std::string> codes() const;
+  [[nodiscard]] std::vector<Code> codes() const;
 
   /// By its own lines: ranks may have come there by different ways.
   [[nodiscard]] bool is_head(const Member& member, std::uint64_t seq) const;

@@ -63,15 +63,15 @@ void LoopParting::add_sites(Finding& finding) const {
 
 Finding LoopParting::finding() const {
   const Collective& due = *stayed_.front()->at(seq_);
-  const std::vector<std::string> all = codes();
-  const bool ran_out = all.front() == "LS305";
+  const std::vector<Code> all = codes();
+  const bool ran_out = all.front() == Code::kUnevenBatches;
   Finding finding;
   finding.code = all.front();
   finding.also.assign(all.begin() + 1, all.end());
   finding.headline = headline(ran_out);
   const bool left_out = ran_out && all_made_their_rounds();
   if (left_out) {
-    finding.code = "LS208";
+    finding.code = Code::kMissingCall;
     finding.also = {};
   }
   finding.affected = ranks_in(stayed_);

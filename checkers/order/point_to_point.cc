@@ -39,16 +39,16 @@ std::optional<Finding> unmatched_pair(const GroupView& group, std::uint64_t& com
       continue;
     ++compared;
     const auto extent = [](const Collective& c) { return std::max(c.numel_in, c.numel_out); };
-    const std::vector<std::string> codes = [&] {
+    const std::vector<Code> codes = [&] {
       Collective as_send = *receive.call;
       as_send.op = history::Op::kSend;
       return differences(*send->second.call, as_send);
     }();
     const bool too_long = extent(*send->second.call) > extent(*receive.call);
-    if (!too_long && std::find(codes.begin(), codes.end(), "LS203") == codes.end())
+    if (!too_long && std::find(codes.begin(), codes.end(), Code::kDifferentDtype) == codes.end())
       continue;
     Finding finding;
-    finding.code = "LS210";
+    finding.code = Code::kP2pUnmatched;
     finding.group = group.label();
     finding.op = "send";
     finding.seq = std::get<3>(key);

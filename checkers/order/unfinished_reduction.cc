@@ -7,6 +7,7 @@
 
 #include "checkers/blame/attribution.h"
 #include "harness/model/call_site.h"
+#include "harness/model/coverage.h"
 #include "harness/model/group_view.h"
 
 namespace lockstep::checkers {
@@ -78,7 +79,7 @@ std::optional<Finding> finding_in(const Run& run, const GroupView& group) {
   Finding finding;
   finding.culprits = found.culprits;
   finding.affected = found.waiting;
-  finding.code = "LS208";
+  finding.code = Code::kMissingCall;
   finding.group = group.label();
   finding.op = std::string(history::name_of(call->op));
   finding.seq = call->seq;
@@ -122,7 +123,7 @@ Verdict UnreducedGradients::check(const Run& run) const {
   if (journal_is_whole(run))
     verdict.outcome = Outcome::kPass;
   else
-    verdict.reason = "LS901: the journal of the run is incomplete";
+    verdict.reason = why_open(run);
   return verdict;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "harness/model/coverage.h"
 #include "harness/model/group_view.h"
 
 namespace lockstep::checkers {
@@ -21,17 +22,17 @@ bool was_ended(const Run& run, const Process& process) {
 std::vector<std::string> what_is_missing(const Run& run) {
   std::vector<std::string> missing;
   for (const std::string& sentence : run.missing)
-    missing.push_back("LS901: " + sentence);
+    missing.push_back(incomplete(sentence));
   if (!run.journal_complete)
-    missing.emplace_back("LS901: the journal of the run has a gap or no end");
+    missing.emplace_back(incomplete("the journal of the run has a gap or no end"));
   for (const Rank rank : ranks_of(run)) {
     const bool claimed =
         std::any_of(run.processes.begin(), run.processes.end(),
                     [&](const Process& process) { return process.beside == rank; });
     if (current_process(run, rank) == nullptr)
-      missing.push_back(
-          fmt::format("LS901: rank {} {}", rank.value,
-                      claimed ? "is in two worlds that formed at one time" : "has no history"));
+      missing.push_back(incomplete(
+          fmt::format("rank {} {}", rank.value,
+                      claimed ? "is in two worlds that formed at one time" : "has no history")));
   }
   for (const Process& process : run.processes) {
     if (process.beside)  // Nothing is judged by it.
@@ -39,13 +40,13 @@ std::vector<std::string> what_is_missing(const Run& run) {
     const std::string whose = process.rank ? fmt::format("rank {}", process.rank->value)
                                            : fmt::format("process {}", process.pid);
     if (process.damaged)
-      missing.push_back(
-          fmt::format("LS901: part of the history of {} makes no sense and was left out", whose));
+      missing.push_back(incomplete(
+          fmt::format("part of the history of {} makes no sense and was left out", whose)));
     else if (!process.closed && !was_ended(run, process))
-      missing.push_back(fmt::format("LS901: the history of {} has no closing record", whose));
+      missing.push_back(incomplete(fmt::format("the history of {} has no closing record", whose)));
     if (process.dropped > 0)
-      missing.push_back(
-          fmt::format("LS902: {} records of {} were dropped", process.dropped, whose));
+      missing.push_back(lacking(Code::kEventsDropped, fmt::format("{} records of {} were dropped",
+                                                                  process.dropped, whose)));
   }
   return missing;
 }

@@ -42,7 +42,7 @@ class BatchesOfEpoch {
     if (list == nullptr)
       return;
     faults_.push_back(
-        {.code = "LS417",
+        {.code = Code::kListChanged,
          .headline = fmt::format(
              "the sampler changes its caller's list of boundaries: [{}] is now [{}] on {}",
              fmt::join(data_.boundaries, ", "), fmt::join(*list, ", "), words(ranks)),
@@ -89,7 +89,7 @@ class BatchesOfEpoch {
     if (mixed == 0)
       return;
     faults_.push_back(
-        {.code = "LS419",
+        {.code = Code::kBatchMixesBuckets,
          .headline = fmt::format("{} in {} {} items of more than one bucket: {}",
                                  mixed == 1 ? "1 batch" : fmt::format("{} batches", mixed),
                                  name_of(epoch_), mixed == 1 ? "has" : "have", first),
@@ -129,7 +129,7 @@ class BatchesOfEpoch {
     }
     if (mixed == 0)
       return;
-    Fault fault{.code = "LS418",
+    Fault fault{.code = Code::kStepMixesBuckets,
                 .headline = mixed_headline(buckets, first, mixed, steps),
                 .affected = everyone_};
     std::map<std::vector<std::optional<std::size_t>>, RankSet> classes;
@@ -187,7 +187,7 @@ class BatchesOfEpoch {
     }
     if (ranks.empty())
       return;
-    faults_.push_back({.code = "LS416",
+    faults_.push_back({.code = Code::kWrongLength,
                        .headline = fmt::format("the sampler's length is untrue in {}: it promises "
                                                "{} on {}",
                                                name_of(epoch_), first, words(ranks)),

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "harness/model/coverage.h"
 #include "harness/model/observed_values.h"
 
 namespace lockstep::checkers {
@@ -38,7 +39,7 @@ class Reader {
         run_.tensor ? run_.tensor(seen)
                     : Result<Tensor>(Error{Error::Kind::kMalformedHistory, "no tensors", ""});
     if (!tensor) {
-      missing(fmt::format("LS901: {} cannot be read: {}", seen.name, tensor.error().what));
+      missing(incomplete(fmt::format("{} cannot be read: {}", seen.name, tensor.error().what)));
       return std::nullopt;
     }
     Samples values;

@@ -11,22 +11,13 @@ namespace lockstep::checkers {
 namespace {
 
 constexpr std::size_t kEvidenceMax = 12;
+constexpr int kAtLast = 28;  // Behind all other codes of samplers.
 
 /// What explains most comes first; the order within one kind of fault is kept.
 int place_of(const Fault& fault) {
-  if (fault.code == "LS421")
-    return 0;
-  if (fault.code == "LS420")
-    return 1;
-  if (fault.code == "LS417")
-    return 2;
-  if (fault.code == "LS414")
-    return fault.culprits.empty() ? 8 : 3;
-  if (fault.code == "LS419")
-    return 5;
-  if (fault.code == "LS418")
-    return 6;
-  return fault.code == "LS416" ? 7 : 4;
+  if (fault.code == Code::kNotReshuffled && fault.culprits.empty())
+    return kAtLast;
+  return row_of(fault.code).precedence;
 }
 
 class Judge {
@@ -114,7 +105,7 @@ class Judge {
       if (&other == &found_.front())
         continue;
       ++finding.consequences;
-      const std::string& code = other.fault.code;
+      Code code = other.fault.code;
       if (code == finding.code ||
           std::find(finding.also.begin(), finding.also.end(), code) != finding.also.end())
         continue;
@@ -127,7 +118,7 @@ class Judge {
 
   void convict(const Fault& fault, Finding& finding) const {
     finding.culprits = fault.culprits;
-    if (const std::optional<Rank> odd = odd_one_out(); odd && fault.code == "LS411") {
+    if (const std::optional<Rank> odd = odd_one_out(); odd && fault.code == Code::kShardsOverlap) {
       finding.culprits = {*odd};
       finding.cause = fmt::format(
           "the others divide one permutation, rank {} another: its seed "

@@ -8,11 +8,12 @@
 
 #include "checkers/sampling/sampled_epochs.h"
 #include "checkers/sampling/share_statistics.h"
+#include "harness/verdict/codes.h"
 
 namespace lockstep::checkers {
 
 struct Fault {
-  std::string code{};
+  Code code{};
   std::string headline{};
   std::string cause{};
   RankSet culprits{};  ///< Those that this evidence singles out; only to be named in a whole run.

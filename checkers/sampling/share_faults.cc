@@ -62,7 +62,7 @@ class Shares {
       return;
     const bool padding = data_.length < world_ && *foreign.begin() >= data_.length;
     faults_.push_back(
-        {.code = "LS421",
+        {.code = Code::kIndexOutOfRange,
          .headline =
              fmt::format("samples that the dataset does not have are given in {}: {} on {}",
                          name_of(epoch_), listed({foreign.begin(), foreign.end()}), words(ranks)),
@@ -86,7 +86,7 @@ class Shares {
       return;
     const std::optional<std::int64_t> promised = epoch_.shards.begin()->second.promised;
     faults_.push_back(
-        {.code = "LS420",
+        {.code = Code::kEmptyEpoch,
          .headline =
              fmt::format("the sampler yields nothing: {} is empty on all ranks", name_of(epoch_)),
          .cause = promised.value_or(0) > 0
@@ -167,7 +167,7 @@ class Shares {
     std::vector<std::string> counts;
     for (const auto& [rank, shard] : epoch_.shards)
       counts.push_back(std::to_string(batches ? shard.batch_sizes.size() : shard.samples.size()));
-    Fault fault{.code = "LS413",
+    Fault fault{.code = Code::kUnequalLengths,
                 .headline = fmt::format("ranks are given different numbers of {} in {}: {} on "
                                         "ranks 0 to {}",
                                         batches ? "batches" : "samples", name_of(epoch_),
@@ -205,7 +205,8 @@ class Shares {
       }
     }
     if (const std::string fills = undeclared_padding(); !fills.empty())
-      faults_.push_back({.code = "LS415", .headline = fills, .cause = "", .affected = everyone_});
+      faults_.push_back(
+          {.code = Code::kPaddingCounted, .headline = fills, .cause = "", .affected = everyone_});
     else if (static_cast<std::int64_t>(on_several.size()) > allowed_.repeats || within.empty())
       overlap(on_several);
     else
@@ -265,7 +266,8 @@ class Shares {
     } else if (promise_.order == "shuffled" && look_independent(epoch_, everyone_, everyone_)) {
       cause = "the permutation differs per rank before it is divided: seeds differ";
     }
-    faults_.push_back({.code = "LS411", .headline = headline, .cause = cause, .affected = ranks});
+    faults_.push_back(
+        {.code = Code::kShardsOverlap, .headline = headline, .cause = cause, .affected = ranks});
   }
 
   [[nodiscard]] bool all_get_all() const {
@@ -310,7 +312,7 @@ class Shares {
       all.insert(samples.begin(), samples.end());
     }
     Fault fault{
-        .code = "LS422",
+        .code = Code::kSampleRepeated,
         .headline = fmt::format(
             "{} more than once to one rank in {}: {} on {}",
             all.size() == 1 ? "1 sample is given" : fmt::format("{} samples are given", all.size()),
@@ -332,7 +334,7 @@ class Shares {
                           log_same_order(data_.length, 1);
     if (alike.empty() || chance > kNoChance)
       return;
-    faults_.push_back({.code = "LS411",
+    faults_.push_back({.code = Code::kShardsOverlap,
                        .headline = fmt::format("{} are given the same samples in the same order in "
                                                "{}",
                                                words(alike), name_of(epoch_)),
@@ -366,7 +368,7 @@ class Shares {
                         data_.boundaries[*buckets.begin()], data_.boundaries[*buckets.begin() + 1]);
     }
     faults_.push_back(
-        {.code = "LS412",
+        {.code = Code::kSamplesMissed,
          .headline = fmt::format("{} of {} are given to no rank in epoch {}: {}", missed_.size(),
                                  of_samples(times_.size()), epoch_.epoch, listed(missed_)),
          .cause = cause,

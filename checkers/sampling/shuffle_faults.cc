@@ -56,7 +56,7 @@ std::vector<Fault> faults_of_order(const SamplerPromise& promise,
       continue;
     const RankSet everyone = RankSet::all(static_cast<std::int32_t>(epoch.shards.size()));
     const bool all = alike == everyone;
-    Fault fault{.code = "LS414",
+    Fault fault{.code = Code::kNotReshuffled,
                 .headline = fmt::format("{} has the order of epoch {} again on {}", name_of(epoch),
                                         before->epoch, all ? "every rank" : words(alike)),
                 .cause = "the epoch does not reach the order: set_epoch is not called, or ignored",
@@ -91,7 +91,7 @@ std::vector<Fault> faults_of_all_epochs(const SamplerPromise& promise,
       *never.begin() + static_cast<std::int64_t>(never.size()) == first.dataset->length;
   const Samples samples(never.begin(), never.end());
   return {
-      {.code = "LS412",
+      {.code = Code::kSamplesMissed,
        .headline = fmt::format("{} of {} are never given, in none of {} epochs: {}", samples.size(),
                                of_samples(static_cast<std::size_t>(first.dataset->length)),
                                epochs.size(), listed(samples)),

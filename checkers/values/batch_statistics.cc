@@ -9,6 +9,7 @@
 
 #include "checkers/values/references.h"
 #include "checkers/values/tolerance.h"
+#include "harness/model/coverage.h"
 #include "harness/model/group_view.h"
 #include "harness/model/observed_values.h"
 
@@ -39,7 +40,7 @@ struct Wrong {
 /// One of the two rules: normalised values, running values.
 class Question {
  public:
-  Question(const Run& run, std::string code, std::string measure)
+  Question(const Run& run, Code code, std::string measure)
       : run_(run), code_(std::move(code)), measure_{.name = std::move(measure)} {}
 
   void look_at(const Subject& subject) {
@@ -97,7 +98,7 @@ class Question {
       if (Result<Tensor> tensor = run_.tensor(observation))
         return std::move(*tensor);
     }
-    not_decided(subject, "LS901: its values cannot be read");
+    not_decided(subject, incomplete("its values cannot be read"));
     return std::nullopt;
   }
 
@@ -212,7 +213,7 @@ class Question {
             : fmt::format("{} and {} more", wrong_.names.front(), wrong_.names.size() - 1);
     const std::string where =
         finding.culprits.empty() ? "" : fmt::format(" on {}", words(finding.culprits));
-    if (code_ == "LS502")
+    if (code_ == Code::kBatchStatistics)
       finding.headline =
           fmt::format("{} normalises in step {}{} otherwise than one process with all ranks' rows",
                       which, *finding.step, where);
@@ -224,7 +225,7 @@ class Question {
   }
 
   const Run& run_;
-  std::string code_;
+  Code code_{};
   Measure measure_;
   std::string undecided_{};
   std::uint64_t compared_{};
@@ -250,8 +251,8 @@ Verdict BatchStatistics::check(const Run& run) const {
     if (subject.right != nullptr || !subject.right_by_rank.empty())
       points.emplace(subject.step, subject.phase);
   }
-  Question normalised(run, "LS502", "normalised");
-  Question running(run, "LS505", "running values");
+  Question normalised(run, Code::kBatchStatistics, "normalised");
+  Question running(run, Code::kRunningStatistics, "running values");
   bool any = false;
   for (const auto& [key, subject] : subjects) {
     if (points.count({subject.step, subject.phase}) == 0)

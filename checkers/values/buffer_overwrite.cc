@@ -6,6 +6,7 @@
 #include <map>
 #include <tuple>
 
+#include "harness/model/coverage.h"
 #include "harness/model/observed_values.h"
 
 namespace lockstep::checkers {
@@ -18,7 +19,7 @@ using Place = std::tuple<Rank, std::int64_t, std::string>;  // Rank, step, name.
 void add(const Run& run, const Observation& left, const Observation& kept, Finding& finding) {
   const std::string name(tensor_name(kept.name));
   if (finding.names.empty()) {
-    finding.code = "LS402";
+    finding.code = Code::kBufferDiffers;
     finding.step = kept.step;
     finding.at_ns = kept.at_ns;
   } else if (finding.step != kept.step) {
@@ -47,7 +48,7 @@ Verdict KeptBuffers::check(const Run& run) const {
   }
   // That no other forward came after the last one on record is an absence.
   if (!run.journal_complete) {
-    verdict.reason = run.live ? "the run goes on" : "LS901: the journal of the run is incomplete";
+    verdict.reason = why_open(run);
     return verdict;
   }
   std::map<Place, const Observation*> left;  // By the last forward so far.

@@ -12,6 +12,7 @@
 #include "checkers/values/references.h"
 #include "checkers/values/tolerance.h"
 #include "harness/model/batch_plan.h"
+#include "harness/model/coverage.h"
 #include "harness/model/group_view.h"
 #include "harness/model/observed_values.h"
 
@@ -87,12 +88,12 @@ class Judge {
 
   std::optional<Tensor> load(const Observation& observation) {
     if (!run_.tensor) {
-      not_decided("LS901: the values of tensors cannot be read");
+      not_decided(incomplete("the values of tensors cannot be read"));
       return std::nullopt;
     }
     Result<Tensor> tensor = run_.tensor(observation);
     if (!tensor) {
-      not_decided(fmt::format("LS901: {}", tensor.error().what));
+      not_decided(incomplete(tensor.error().what));
       return std::nullopt;
     }
     return std::move(*tensor);
@@ -296,14 +297,14 @@ class Judge {
     finding.step = step;
     finding.at_ns = wrong.at_ns;
     finding.affected = world_;
-    const std::string code = code_of(step, wrong, finding);
+    Code code = code_of(step, wrong, finding);
     finding.code = code;
-    const std::set<std::string>& names = code == "LS407"   ? wrong.local
-                                         : code == "LS403" ? wrong.unequal
-                                                           : wrong.off;
+    const std::set<std::string>& names = code == Code::kOutsideBuckets            ? wrong.local
+                                         : code == Code::kGradientNotSynchronised ? wrong.unequal
+                                                                                  : wrong.off;
     for (const std::string& name : names)
       finding.names.emplace_back(tensor_name(name));
-    if (code == "LS501" || code == "LS403")
+    if (code == Code::kGradientWrong || code == Code::kGradientNotSynchronised)
       blame(wrong, names, taking_part(run_.plan, step), finding);
     for (const auto& [name, worst] : wrong.worst) {
       if (finding.evidence.size() < kLinesMax)
@@ -316,7 +317,7 @@ class Judge {
     return finding;
   }
 
-  std::string code_of(std::int64_t step, const Wrong& wrong, Finding& finding) {
+  Code code_of(std::int64_t step, const Wrong& wrong, Finding& finding) {
     if (!wrong.local.empty() && wrong.local == wrong.unequal) {
       const Reduced reduced = reduced_elements(run_, step);
       if (reduced.known && lacks_exactly(run_.plan, reduced, wrong.local)) {
@@ -324,18 +325,18 @@ class Judge {
         finding.evidence.push_back(
             fmt::format("{} of the model's {} elements were reduced in step {}", reduced.elements,
                         elements_of(run_.plan), step));
-        return "LS407";
+        return Code::kOutsideBuckets;
       }
     }
     if (!wrong.unequal.empty())
-      return "LS403";
+      return Code::kGradientNotSynchronised;
     if (const auto k = uniform_factor(step)) {
       finding.confidence = Confidence::kCertain;
       finding.headline = fmt::format("all gradients of step {} are {:.6g} times the reference{}",
                                      step, *k, meaning_of(*k));
-      return "LS506";
+      return Code::kUniformFactor;
     }
-    return "LS501";
+    return Code::kGradientWrong;
   }
 
   [[nodiscard]] std::string meaning_of(double k) const {
@@ -370,7 +371,7 @@ class Judge {
     finding.confidence = Confidence::kLikely;
   }
 
-  [[nodiscard]] static std::string headline(const std::string& code, const Finding& finding) {
+  [[nodiscard]] static std::string headline(Code code, const Finding& finding) {
     const std::string which = finding.names.size() == 1
                                   ? fmt::format("the gradient of {}", finding.names.front())
                                   : fmt::format("the gradients of {} and {} more",
@@ -378,10 +379,10 @@ class Judge {
     const char* verb = finding.names.size() == 1 ? "is" : "are";
     const std::string where =
         finding.culprits.empty() ? "" : fmt::format(" on {}", words(finding.culprits));
-    if (code == "LS407")
+    if (code == Code::kOutsideBuckets)
       return fmt::format("{} {} never reduced: every rank keeps its own in step {}", which, verb,
                          *finding.step);
-    if (code == "LS403")
+    if (code == Code::kGradientNotSynchronised)
       return fmt::format("{} {} not the same on all ranks in step {}{}", which, verb, *finding.step,
                          where);
     return fmt::format("{} {} not what one process computes in step {}{}", which, verb,

@@ -66,7 +66,7 @@ double tolerance_at(double reference) { return 1e-10 * (std::abs(reference) + 1)
 
 Finding wrong_weights(std::int64_t number, const Step& step, const std::string& declared) {
   Finding finding;
-  finding.code = "LS503";
+  finding.code = Code::kLossWeighting;
   finding.step = number;
   finding.at_ns = step.at_ns;
   finding.affected = {Rank{0}};

@@ -17,7 +17,7 @@ constexpr std::size_t kNamesMax = 16;
 
 /// Who must hold what at one sighting.
 struct Rule {
-  std::string code{};
+  Code code{};
   std::optional<Rank> decides{};  ///< Whose value it is; none: all hold the same.
 };
 
@@ -33,19 +33,19 @@ std::optional<Rule> rule_of(const Plan& plan, const Sighting& sighting,
   if (is_phase(sighting.phase, "before") || is_phase(sighting.phase, "forward_entry_unsynced"))
     return std::nullopt;  // Legally different.
   if (kind == "param")
-    return initial ? Rule{"LS406", Rank{0}} : Rule{"LS401"};
+    return initial ? Rule{Code::kInitialValue, Rank{0}} : Rule{Code::kParameterDiffers};
   if (kind == "optimizer")
-    return Rule{"LS404"};
+    return Rule{Code::kOptimizerStateDiffers};
   if (kind != "buffer")
     return std::nullopt;
   if (initial && buffers == "rank0")
-    return Rule{"LS406", Rank{0}};
+    return Rule{Code::kInitialValue, Rank{0}};
   if (buffers != "rank0" && buffers != "synchronised")
     return std::nullopt;
   if (is_phase(sighting.phase, "forward_entry") && buffers == "rank0")
-    return Rule{"LS402", buffer_source(plan, sighting.step)};
+    return Rule{Code::kBufferDiffers, buffer_source(plan, sighting.step)};
   if (is_phase(sighting.phase, "forward_entry") || is_phase(sighting.phase, "joined"))
-    return Rule{"LS402"};
+    return Rule{Code::kBufferDiffers};
   return std::nullopt;
 }
 
@@ -198,7 +198,8 @@ class Collector {
         finding.confidence = Confidence::kLikely;
       } else {
         // Where nobody is at fault more than another, all are concerned.
-        const bool all_alike = finding.code == "LS402" || finding.code == "LS406";
+        const bool all_alike =
+            finding.code == Code::kBufferDiffers || finding.code == Code::kInitialValue;
         finding.affected = all_alike && blamable_.count(finding.code) == 0 ? everyone : differ;
       }
       const std::string which =
@@ -218,7 +219,7 @@ class Collector {
                                   : fmt::format("rank {}'s", rule.decides->value);
   }
 
-  Finding* find(const std::string& code) {
+  Finding* find(Code code) {
     for (Finding& finding : findings_) {
       if (finding.code == code)
         return &finding;
@@ -234,9 +235,9 @@ class Collector {
       finding.at_ns = std::max(finding.at_ns, observation->at_ns);
     place_[rule.code] = sighting.phase;
     const std::string when = fmt::format("at {} of step {}", sighting.phase, sighting.step);
-    if (rule.code == "LS406")
+    if (rule.code == Code::kInitialValue)
       what_[rule.code] = "is not rank 0's right after wrapping";
-    else if (rule.code == "LS402")
+    else if (rule.code == Code::kBufferDiffers)
       what_[rule.code] = rule.decides
                              ? fmt::format("is not rank {}'s {}", rule.decides->value, when)
                              : fmt::format("is not the same on all ranks {}", when);
@@ -247,9 +248,9 @@ class Collector {
 
   const Run& run_;
   std::vector<Finding> findings_{};
-  std::map<std::string, RankSet> differ_{}, among_{};
-  std::set<std::string> blamable_{};  ///< Codes whose value was, provenly, sent to some rank.
-  std::map<std::string, std::string> what_{}, place_{};
+  std::map<Code, RankSet> differ_{}, among_{};
+  std::set<Code> blamable_{};  ///< Codes whose value was, provenly, sent to some rank.
+  std::map<Code, std::string> what_{}, place_{};
 };
 
 /// By every rank that took part.

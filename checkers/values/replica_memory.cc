@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "harness/model/coverage.h"
+
 namespace lockstep::checkers {
 
 Verdict ReplicaMemory::check(const Run& run) const {
@@ -15,7 +17,7 @@ Verdict ReplicaMemory::check(const Run& run) const {
                            : Result<Tensor>(Error{Error::Kind::kMalformedHistory,
                                                   "the values of tensors cannot be read", ""});
     if (!peaks) {
-      verdict.reason = "LS901: " + peaks.error().what;
+      verdict.reason = incomplete(peaks.error().what);
       return verdict;
     }
     if (peaks->values.size() < 2)

@@ -7,6 +7,7 @@
 
 #include "checkers/values/references.h"
 #include "checkers/values/tolerance.h"
+#include "harness/model/coverage.h"
 #include "harness/model/error_patterns.h"
 #include "harness/model/group_view.h"
 #include "harness/model/observed_values.h"
@@ -55,7 +56,7 @@ std::optional<Finding> raised(const Run& run) {
   }
   if (first == nullptr)
     return std::nullopt;
-  finding.code = "LS504";
+  finding.code = Code::kNoSecondDerivative;
   finding.confidence = Confidence::kCertain;
   const auto [node, layer] = where(first->text);
   if (!layer.empty())
@@ -114,7 +115,7 @@ class Comparison {
     }
     if (finding.names.empty())
       return std::nullopt;
-    finding.code = "LS504";
+    finding.code = Code::kNoSecondDerivative;
     finding.step = step;
     finding.confidence = Confidence::kCertain;
     finding.headline = fmt::format(
@@ -161,7 +162,7 @@ Verdict SecondDerivative::check(const Run& run) const {
   } else if (comparison.compared() == 0) {
     verdict.reason = "no gradient was compared with that of the loss without the penalty";
   } else if (!run.journal_complete) {
-    verdict.reason = run.live ? "the run goes on" : "LS901: the journal of the run is incomplete";
+    verdict.reason = why_open(run);
   } else {
     verdict.outcome = Outcome::kPass;
   }

@@ -154,7 +154,7 @@ std::string undecided_required(const Run& run, const std::vector<Verdict>& verdi
 bool had_nothing_to_examine(const Verdict& verdict) {
   const bool examined = std::any_of(verdict.examined.begin(), verdict.examined.end(),
                                     [](const auto& entry) { return entry.second > 0; });
-  return verdict.outcome != Outcome::kFail && !examined && verdict.reason.rfind("LS9", 0) != 0;
+  return verdict.outcome != Outcome::kFail && !examined && !lacks_evidence(verdict);
 }
 
 bool has_group(const Run& run) {

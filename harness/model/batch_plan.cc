@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "harness/model/coverage.h"
 #include "harness/model/matching.h"
 
 namespace lockstep {

@@ -9,6 +9,7 @@
 
 #include "harness/history/rank_places.h"
 #include "harness/model/call_site.h"
+#include "harness/model/coverage.h"
 #include "harness/model/failure.h"
 #include "harness/model/gloo_teardown.h"
 #include "harness/model/group_identity.h"

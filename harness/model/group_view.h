@@ -80,10 +80,6 @@ std::int32_t pid_of(const Run& run, Rank rank);
 /// The end of this process, before `before_ns`, is on record.
 bool has_ended(const Run& run, std::int32_t pid, std::uint64_t before_ns = kNeverNs);
 
-/// The journal of the supervisor says all that happened so far: absence of a record is absence of
-/// the event.
-inline bool journal_is_whole(const Run& run) { return run.live || run.journal_complete; }
-
 /// This rank failed by itself, between its calls, and had gone when one of the job (a launcher, as
 /// a rule) asked the others to end: on a busy machine its end may be seen later.
 bool was_left_out(const Run& run, const ProcessEnd& end);

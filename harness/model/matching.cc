@@ -66,20 +66,20 @@ bool known(ReduceOp op) { return op != ReduceOp::kNone && op != ReduceOp::kOther
 
 }  // namespace
 
-std::vector<std::string> differences(const Collective& a, const Collective& b) {
+std::vector<Code> differences(const Collective& a, const Collective& b) {
   if (a.op == Op::kUnknown || b.op == Op::kUnknown)
     return {};
   if (family_of(a.op) != family_of(b.op))
-    return {"LS201"};
-  std::vector<std::string> codes;
+    return {Code::kDifferentOp};
+  std::vector<Code> codes;
   if (has_tensors(a.op) && sizes_differ(a, b))
-    codes.emplace_back("LS202");
+    codes.push_back(Code::kDifferentSize);
   if (has_tensors(a.op) && known(a.dtype) && known(b.dtype) && a.dtype != b.dtype)
-    codes.emplace_back("LS203");
+    codes.push_back(Code::kDifferentDtype);
   if (reduces(a.op) && known(a.reduce_op) && known(b.reduce_op) && a.reduce_op != b.reduce_op)
-    codes.emplace_back("LS204");
+    codes.push_back(Code::kDifferentReduction);
   if (has_root(a.op) && a.root >= 0 && b.root >= 0 && a.root != b.root)
-    codes.emplace_back("LS205");
+    codes.push_back(Code::kDifferentRoot);
   return codes;
 }
 

@@ -7,12 +7,13 @@
 #include <vector>
 
 #include "harness/model/group_view.h"
+#include "harness/verdict/codes.h"
 
 namespace lockstep {
 
 /// Codes LS201 to LS205 in which two members' calls at one place differ, worst first. Empty: they
 /// may be one collective. Fields that are unknown on either side differ from nothing.
-std::vector<std::string> differences(const Collective& a, const Collective& b);
+std::vector<Code> differences(const Collective& a, const Collective& b);
 
 /// No code: can these two be the same call?
 bool agree(const Collective& a, const Collective& b);

@@ -89,7 +89,7 @@ std::string left_at(const Member& member, std::uint64_t seq, Finding& finding) {
 
 Finding told(const std::vector<GroupView>& groups, const GroupView& group, std::uint64_t seq) {
   Finding finding;
-  finding.code = "LS301";
+  finding.code = Code::kAbsentRank;
   finding.severity = Severity::kNote;
   finding.confidence = Confidence::kCertain;
   finding.group = group.label();

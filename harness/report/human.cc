@@ -120,7 +120,7 @@ std::string checks_text(const Report& report, const HumanOptions& options) {
   for (const Verdict& check : report.checks) {
     if (check.outcome == Outcome::kSkipped)  // It has no question for this program.
       continue;
-    std::set<std::string> codes;
+    std::set<Code> codes;
     for (const Finding& finding : check.findings)
       codes.insert(finding.code);
     std::string text = fmt::format("{}", fmt::join(codes, ", "));
@@ -244,7 +244,7 @@ std::string summary_text(const Report& report) {
     for (const Verdict& check : report.checks)
       ++counts[check.outcome];
   }
-  std::set<std::string> codes;
+  std::set<Code> codes;
   for (const PlacedFinding& placed : all_findings(report)) {
     if (placed.finding->severity == Severity::kError)
       codes.insert(placed.finding->code);

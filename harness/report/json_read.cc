@@ -60,6 +60,17 @@ class Fields {
       item.is_string() ? target.push_back(item.get<std::string>()) : fail_at(path, "a string");
     });
   }
+  void read(const char* key, Code& target) const {
+    std::string text;
+    read(key, text);
+    to_code(key, text, target);
+  }
+  void read(const char* key, std::vector<Code>& target) const {
+    std::vector<std::string> texts;
+    read(key, texts);
+    for (const std::string& text : texts)
+      to_code(key, text, target.emplace_back());
+  }
   void read(const char* key, RankSet& target) const {
     each(key, [&](const Json& item, const std::string& path) {
       Rank rank;
@@ -101,6 +112,10 @@ class Fields {
   }
 
  private:
+  void to_code(const char* key, const std::string& text, Code& target) const {
+    const std::optional<Code> code = code_of(text);
+    code ? void(target = *code) : fail(key, "a code of lockstep");
+  }
   template <class T>
   static bool assign(const Json& value, T& target) {
     if (value.is_number_unsigned()) {
@@ -243,7 +258,7 @@ MutantResult read_mutant(const Fields& fields) {
   fields.read("got", mutant.got);
   fields.read("culprits", mutant.culprits);
   mutant.expected_culprits = mutant.culprits;
-  mutant.caught = mutant.got == std::vector<std::string>{mutant.expected};
+  mutant.caught = mutant.got == std::vector<Code>{mutant.expected};
   return mutant;
 }
 

@@ -74,9 +74,16 @@ Json site_json(const SiteRef& site) {
           {"function", site.function}};
 }
 
+Json texts_of(const std::vector<Code>& codes) {
+  Json texts = Json::array();
+  for (const Code code : codes)
+    texts.push_back(text_of(code));
+  return texts;
+}
+
 Json finding_json(const Finding& finding, const CaseReport* result) {
-  return {{"code", finding.code},
-          {"also", finding.also},
+  return {{"code", text_of(finding.code)},
+          {"also", texts_of(finding.also)},
           {"severity", name_of(finding.severity)},
           {"case", result == nullptr ? Json(nullptr) : Json(result->id)},
           {"world", finding.world.empty() ? Json(nullptr) : Json(finding.world)},
@@ -109,8 +116,8 @@ Json measure_json(const Measure& measure) {
 Json mutant_json(const MutantResult& mutant) {
   return {{"name", mutant.name},
           {"of", mutant.of},
-          {"expected", mutant.expected},
-          {"got", mutant.got},
+          {"expected", text_of(mutant.expected)},
+          {"got", texts_of(mutant.got)},
           {"culprits", ranks_json(mutant.culprits)}};
 }
 

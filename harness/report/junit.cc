@@ -74,7 +74,7 @@ void explain(Entry& entry, const std::vector<Finding>& findings, const CaseRepor
     entry.text +=
         (entry.text.empty() ? "" : "\n") + report::finding_block(finding, result, world_size, {});
   if (entry.outcome == Outcome::kFail && !findings.empty()) {
-    entry.type = findings.front().code;
+    entry.type = text_of(findings.front().code);
     entry.message = findings.front().headline;
   }
 }

@@ -30,9 +30,9 @@ struct WorldReport {
 /// What became of a mutant: a program with one known bug, which the checkers must name.
 struct MutantResult {
   std::string name{};
-  std::string of{};        ///< The implementation that it is otherwise equal to.
-  std::string expected{};  ///< Code.
-  std::vector<std::string> got{};
+  std::string of{};  ///< The implementation that it is otherwise equal to.
+  Code expected{};
+  std::vector<Code> got{};
   RankSet expected_culprits{};
   RankSet culprits{};
   bool caught{};

@@ -1,5 +1,7 @@
 #include "harness/verdict/verdict.h"
 
+#include <algorithm>
+
 namespace lockstep {
 
 std::string_view name_of(Outcome outcome) {
@@ -38,6 +40,12 @@ std::string_view name_of(Confidence confidence) {
       return "certain";
   }
   return "unknown";
+}
+
+bool lacks_evidence(const Verdict& verdict) {
+  return std::any_of(kCodes.begin(), kCodes.end(), [&](const CodeRow& row) {
+    return row.family == Family::kRecord && verdict.reason.rfind(row.text, 0) == 0;
+  });
 }
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 
 #include "harness/base/rank_set.h"
 #include "harness/history/run.h"
+#include "harness/verdict/codes.h"
 
 namespace lockstep {
 
@@ -34,9 +35,9 @@ struct SiteRef {
 
 /// One thing that is wrong. `headline` alone must be enough if only one line can be shown.
 struct Finding {
-  std::string code{};               ///< "LS301": a code of the catalogue.
-  std::string world{};              ///< "phase 1 of 2"; empty where the run has one only.
-  std::vector<std::string> also{};  ///< Other codes that describe the same divergence less well.
+  Code code{};
+  std::string world{};       ///< "phase 1 of 2"; empty where the run has one only.
+  std::vector<Code> also{};  ///< Other codes that describe the same divergence less well.
   Severity severity{Severity::kError};
   std::string headline{};
   RankSet culprits{};  ///< Only ranks that the evidence convicts; empty otherwise.
@@ -76,6 +77,10 @@ struct Verdict {
   std::vector<Finding> findings{};
   std::vector<Measure> measures{};
 };
+
+/// It says with a code what it lacked: that is of more weight than that it found nothing to look
+/// at.
+bool lacks_evidence(const Verdict& verdict);
 
 /// One rule (and the codes of that rule). Reads nothing but the Run, decides explicitly.
 class Checker {

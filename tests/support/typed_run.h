@@ -6,10 +6,17 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <vector>
 
 #include "harness/history/run.h"
+#include "harness/verdict/codes.h"
+
+namespace lockstep {
+/// For GoogleTest.
+inline void PrintTo(Code code, std::ostream* out) { *out << text_of(code); }
+}  // namespace lockstep
 
 namespace lockstep::testing {
 

@@ -96,7 +96,7 @@ TEST(BatchStatistics, PassesWithItsPower) {
 TEST(BatchStatistics, WrongOnAllRanks) {
   const Verdict verdict = check(typed({with_norm(kAllWrong)}));
   ASSERT_EQ(verdict.findings.size(), 1U);
-  EXPECT_EQ(verdict.findings[0].code, "LS502");
+  EXPECT_EQ(verdict.findings[0].code, Code::kBatchStatistics);
   EXPECT_EQ(verdict.findings[0].names, std::vector<std::string>{"bn"});
   EXPECT_TRUE(verdict.findings[0].culprits.empty());
   EXPECT_EQ(verdict.findings[0].step, 0);
@@ -125,7 +125,7 @@ TEST(BatchStatistics, RunningValues) {
   const Verdict verdict =
       check(typed({with_mean({{Rank{0}, 2.7}, {Rank{1}, 2.7}, {Rank{2}, 2.7}})}));
   ASSERT_EQ(verdict.findings.size(), 1U);
-  EXPECT_EQ(verdict.findings[0].code, "LS505");
+  EXPECT_EQ(verdict.findings[0].code, Code::kRunningStatistics);
   EXPECT_EQ(verdict.findings[0].names, std::vector<std::string>{"bn.running_mean"});
 }
 
@@ -158,7 +158,7 @@ TEST(BatchStatistics, TheFirstOfWhatIsWrong) {
   }
   const auto judged = checkers::judge(run, checkers::all_checkers());
   ASSERT_EQ(judged.findings.size(), 1U);
-  EXPECT_EQ(judged.findings[0].code, "LS502");
+  EXPECT_EQ(judged.findings[0].code, Code::kBatchStatistics);
 }
 
 // What is normalised wrongly comes before the gradient that it makes wrong; a buffer that was not
@@ -171,13 +171,13 @@ TEST(BatchStatistics, OneDivergenceIsOneFinding) {
   reference(run, "grad/w", 0, {3}, "sum");
   auto judged = checkers::judge(run, checkers::all_checkers());
   ASSERT_EQ(judged.findings.size(), 1U);
-  EXPECT_EQ(judged.findings[0].code, "LS502");
+  EXPECT_EQ(judged.findings[0].code, Code::kBatchStatistics);
   run.plan.contract["buffers"] = "rank0";
   for (const Rank rank : RankSet::all(3))
     observe(run, rank, "buffer/bn.running_mean", 0, "forward_entry/0", {1.0 + rank.value});
   judged = checkers::judge(run, checkers::all_checkers());
   ASSERT_EQ(judged.findings.size(), 1U);
-  EXPECT_EQ(judged.findings[0].code, "LS402");
+  EXPECT_EQ(judged.findings[0].code, Code::kBufferDiffers);
 }
 
 TEST(BatchStatistics, CannotDecide) {
@@ -214,7 +214,7 @@ TEST(BatchStatistics, CannotDecide) {
   run.tensor = [](const Observation&) -> Result<Tensor> {
     return Error{Error::Kind::kMalformedHistory, "digest differs", ""};
   };
-  EXPECT_NE(check(run).reason.find("LS901"), std::string::npos);
+  EXPECT_NE(check(run).reason.find(text_of(Code::kHistoryIncomplete)), std::string::npos);
 }
 
 TEST(BatchStatistics, IsNotAskedWhereTheContractDoesNotDeclareIt) {

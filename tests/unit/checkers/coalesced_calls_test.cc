@@ -19,7 +19,7 @@ lockstep::Run run_of_two(const std::vector<std::int32_t>& who) {
 TEST(SetAside, OneRankIsNamed) {
   const auto findings = calls_set_aside(run_of_two({1}));
   ASSERT_EQ(findings.size(), 1U);
-  EXPECT_EQ(findings[0].code, "LS208");
+  EXPECT_EQ(findings[0].code, Code::kMissingCall);
   EXPECT_EQ(findings[0].culprits, RankSet{Rank{1}});
   EXPECT_EQ(findings[0].evidence.front(),
             "rank 1: 5 calls of all_reduce put aside, and never made");

@@ -30,7 +30,7 @@ TEST(GivingUp, WhoGaveUpWaitingForAnotherIsInnocent) {
   const Row row = times(3, {all_reduce("dp", 8).at("t.py", 4)});
   const Call waiting = all_reduce("dp", 8).async().pending();
   const Finding finding = gave_up(row + Row{waiting}, row, 2'000 * kMs);
-  EXPECT_EQ(finding.code, "LS101");
+  EXPECT_EQ(finding.code, Code::kRankDied);
   EXPECT_TRUE(finding.culprits.empty());
   EXPECT_THAT(finding.evidence,
               ::testing::Contains("rank 1 never came to it; its last call before was all_reduce #2 "
@@ -129,7 +129,7 @@ lockstep::Run timed_out(const std::function<void(lockstep::Run&)>& change = {}) 
 TEST(GivingUp, WhatHeldTheOneThatWasWaitedForIsToldAsItWasSeenBefore) {
   const auto finding = checkers::given_up(timed_out());
   ASSERT_TRUE(finding);
-  EXPECT_EQ(finding->code, "LS303");
+  EXPECT_EQ(finding->code, Code::kStalledOutside);
   EXPECT_EQ(finding->culprits, RankSet{Rank{1}});
   EXPECT_EQ(finding->headline,
             "rank 1 sleeps, and had not entered all_reduce dp#3 when the first of those who waited "
@@ -181,7 +181,7 @@ TEST(GivingUp, ALimitOfPyTorchsMayBeShort) {
     process_of(run, Rank{1}).collectives.back().issued_ns -= 9'000 * kMs;
   }));
   ASSERT_TRUE(finding);
-  EXPECT_EQ(finding->code, "LS303");
+  EXPECT_EQ(finding->code, Code::kStalledOutside);
   EXPECT_EQ(finding->culprits, RankSet{Rank{1}});
   EXPECT_THAT(finding->evidence, ::testing::Contains("rank 1 came to it 0.9 s after that at "
                                                      "t.py:4"));

@@ -29,7 +29,7 @@ Row without_it(std::size_t steps) { return until(steps, {kGradient, Call(kGradie
 
 TEST(Parting, WhoLeftACallOutIsTheFewer) {
   const Finding finding = stuck(make_run({in_order(3), without_it(3), in_order(3)}));
-  EXPECT_EQ(finding.code, "LS302");
+  EXPECT_EQ(finding.code, Code::kWaitCycle);
   EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
   EXPECT_EQ(finding.confidence, Confidence::kLikely);
   EXPECT_EQ(finding.cause,
@@ -58,7 +58,7 @@ TEST(Parting, OfTwoRanksTheOneThatBreaksItsHabit) {
 TEST(Parting, HalfOfThemAreNotTheFewer) {
   const Finding finding = stuck(make_run({in_order(3), without_it(3), in_order(3), without_it(3)}));
   EXPECT_EQ(finding.culprits, RankSet{});
-  EXPECT_EQ(finding.code, "LS302");
+  EXPECT_EQ(finding.code, Code::kWaitCycle);
 }
 
 /// Ranks 0 and 1 have a group of their own, and one of them left its call out: the others never
@@ -146,7 +146,7 @@ TEST(Parting, InAMeshTheOneThatLeftOutWhatItAlwaysMade) {
       mesh(all_but(mesh_round(3, "d")), {stuck_in(0, "td"), mesh_round(1, "td") + kAtTheEnd,
                                          stuck_in(2, "t"), mesh_round(3, "td") + kAtTheEnd});
   const Finding finding = stuck(run);
-  EXPECT_EQ(finding.code, "LS302");
+  EXPECT_EQ(finding.code, Code::kWaitCycle);
   EXPECT_EQ(finding.culprits, RankSet{Rank{3}});
   EXPECT_EQ(finding.confidence, Confidence::kLikely);
   EXPECT_EQ(finding.cause,

@@ -55,7 +55,7 @@ TEST(Deadlock, AnIdleHostThatLeftOutACallIsAbsentForEver) {
   lockstep::Run run = skipped_by_an_idle_host();
   hang(run);
   const Finding finding = proven(run);
-  EXPECT_EQ(finding.code, "LS301");
+  EXPECT_EQ(finding.code, Code::kAbsentRank);
   EXPECT_EQ(finding.headline, *certain_deadlock(live));  // Live and closed say the same.
   EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
   EXPECT_EQ(finding.affected, (RankSet{Rank{0}, Rank{2}}));
@@ -89,7 +89,7 @@ TEST(Deadlock, OnTwoRanksTheAbsentOneIsAFactAndNotACulprit) {
   in_conversation(run, {Rank{1}});
   hang(run);
   const Finding finding = proven(run);
-  EXPECT_EQ(finding.code, "LS301");
+  EXPECT_EQ(finding.code, Code::kAbsentRank);
   EXPECT_TRUE(finding.culprits.empty());
 }
 
@@ -99,7 +99,7 @@ TEST(Deadlock, ADeadMemberIsCertain) {
   ends_with_signal(run, Rank{1}, 9, kStart + kMs);
   hang(run);
   const Finding finding = proven(run);
-  EXPECT_EQ(finding.code, "LS301");
+  EXPECT_EQ(finding.code, Code::kAbsentRank);
   EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
   EXPECT_EQ(finding.confidence, Confidence::kCertain);
 }
@@ -120,7 +120,7 @@ TEST(Deadlock, ACallThatBrokeWhenAMemberDiedIsOverForTheOthersToo) {
   ends_with_signal(run, Rank{2}, 9, stall_ns(run) - 50 * kMs);
   hang(run);
   const Finding finding = proven(run);
-  EXPECT_EQ(finding.code, "LS307");
+  EXPECT_EQ(finding.code, Code::kEveryoneInside);
   EXPECT_EQ(finding.culprits, RankSet{Rank{2}});
   EXPECT_EQ(finding.confidence, Confidence::kCertain);
 }
@@ -139,7 +139,7 @@ TEST(Deadlock, TwoGroupsInOppositeOrderAreACycle) {
   });
   hang(run);
   const Finding finding = proven(run);
-  EXPECT_EQ(finding.code, "LS302");
+  EXPECT_EQ(finding.code, Code::kWaitCycle);
   EXPECT_TRUE(finding.culprits.empty());
 }
 
@@ -156,21 +156,21 @@ TEST(Deadlock, TwoGroupsInOppositeOrderAllIssuedAreNoProof) {
 TEST(Deadlock, ReceiveAgainstReceiveIsACycle) {
   lockstep::Run run = make_run({{recv("dp", 1, 8)}, {recv("dp", 0, 8)}});
   hang(run);
-  EXPECT_EQ(proven(run).code, "LS302");
+  EXPECT_EQ(proven(run).code, Code::kWaitCycle);
 }
 
 TEST(Deadlock, ARankThatReceivesFromItselfIsACycleOfOne) {
   lockstep::Run run = make_run({{recv("dp", 0, 8)}, {}});
   hang(run);
   const Finding finding = proven(run);
-  EXPECT_EQ(finding.code, "LS302");
+  EXPECT_EQ(finding.code, Code::kWaitCycle);
   EXPECT_EQ(finding.headline, "rank 0 waits for itself in recv dp#0 from rank 0");
 }
 
 TEST(Deadlock, SendAgainstSendIsACycle) {
   lockstep::Run run = make_run({{send("dp", 1, 8)}, {send("dp", 0, 8)}});
   hang(run);
-  EXPECT_EQ(proven(run).code, "LS302");
+  EXPECT_EQ(proven(run).code, Code::kWaitCycle);
 }
 
 TEST(Deadlock, ABlockingSendOfPythonWaitsAsLongAsItsGroup) {
@@ -192,7 +192,7 @@ TEST(Deadlock, ABlockingSendOfPythonWaitsAsLongAsItsGroup) {
   };
   const Verdict verdict = checkers::Deadlock().check(sending("send"));
   ASSERT_EQ(verdict.findings.size(), 1U);
-  EXPECT_EQ(verdict.findings[0].code, "LS302");
+  EXPECT_EQ(verdict.findings[0].code, Code::kWaitCycle);
   EXPECT_TRUE(verdict.findings[0].culprits.empty());
   EXPECT_EQ(verdict.findings[0].sites.front().line, 12);
   // What waits for it may have been given a limit.
@@ -223,7 +223,7 @@ lockstep::Run making_a_group(int makers) {
 
 TEST(Deadlock, WhoMakesAGroupAloneWaitsForThoseThatWaitForIt) {
   const Finding finding = proven(making_a_group(1));
-  EXPECT_EQ(finding.code, "LS301");
+  EXPECT_EQ(finding.code, Code::kAbsentRank);
   EXPECT_TRUE(finding.culprits.empty()) << "the one that makes it, or one that does not";
   EXPECT_EQ(finding.sites.front().line, 12);
   EXPECT_NE(finding.evidence.front().find("in new_group at t.py:12"), std::string::npos);
@@ -251,13 +251,13 @@ TEST(Deadlock, AReceiveThatNobodySendsTo) {
   lockstep::Run run = make_run({{recv("dp", 1, 8)}, {}});
   in_conversation(run, {Rank{1}});
   hang(run);
-  EXPECT_EQ(proven(run).code, "LS210");
+  EXPECT_EQ(proven(run).code, Code::kP2pUnmatched);
 }
 
 TEST(Deadlock, AReceiveFromAnyoneNeedsEverySenderToBeLost) {
   lockstep::Run run = make_run({{recv_any("dp", 8)}, {recv("dp", 0, 8)}, {recv("dp", 1, 8)}});
   hang(run);
-  EXPECT_EQ(proven(run).code, "LS302");
+  EXPECT_EQ(proven(run).code, Code::kWaitCycle);
   lockstep::Run one_moves = run;
   for (StateSample& sample : one_moves.states) {
     if (sample.rank == Rank{2})
@@ -271,7 +271,7 @@ TEST(Deadlock, AnotherCallInThePlaceOfTheFirstIsOwedToo) {
                                 {broadcast("dp", 8).pending()},
                                 {all_reduce("dp", 8).pending()}});
   hang(run);
-  EXPECT_EQ(proven(run).code, "LS302");
+  EXPECT_EQ(proven(run).code, Code::kWaitCycle);
 }
 
 TEST(Deadlock, EveryoneInsideIsLikelyOnceALimitEndedTheRun) {
@@ -280,7 +280,7 @@ TEST(Deadlock, EveryoneInsideIsLikelyOnceALimitEndedTheRun) {
   EXPECT_EQ(Deadlock().check(run).outcome, Outcome::kUndecided);
   interrupt(run);
   const Finding finding = proven(run);
-  EXPECT_EQ(finding.code, "LS307");
+  EXPECT_EQ(finding.code, Code::kEveryoneInside);
   EXPECT_EQ(finding.confidence, Confidence::kLikely);
   run.plan.scenario = "gradient-equivalence";  // Our own limit on a slow machine proves nothing.
   EXPECT_EQ(Deadlock().check(run).outcome, Outcome::kUndecided);

@@ -56,7 +56,7 @@ TEST(EndedRanks, WhoeverEndsAllOfThemNobodyIsBlamed) {
   lockstep::Run run = ended(kSender, 124);
   run.raised.push_back({.pid = kLauncher, .text = "SignalException: Process 900 got signal: 15"});
   const Finding finding = check(run).findings.at(0);
-  EXPECT_EQ(finding.code, "LS101");
+  EXPECT_EQ(finding.code, Code::kRankDied);
   EXPECT_TRUE(finding.culprits.empty());
   EXPECT_EQ(finding.headline, "ranks 0,1 were killed by SIGTERM");
   EXPECT_THAT(finding.evidence, Contains("pid 900 (torchrun) sent the signal"));
@@ -102,8 +102,9 @@ TEST(EndedRanks, WhoeverFailsBecauseAnotherIsEndedIsNotTheFirst) {
         {.at_ns = at_ns, .rank = Rank{1}, .pid = run.ends[1].pid, .text = "RuntimeError: closed"}};
     return checkers::judge(run, checkers::all_checkers()).findings.at(0).code;
   };
-  EXPECT_EQ(judged(asked_ns + kMs / 2), "LS301") << "before rank 0 was seen to have ended";
-  EXPECT_EQ(judged(asked_ns - kMs), "LS101");
+  EXPECT_EQ(judged(asked_ns + kMs / 2), Code::kAbsentRank)
+      << "before rank 0 was seen to have ended";
+  EXPECT_EQ(judged(asked_ns - kMs), Code::kRankDied);
 }
 
 TEST(EndedRanks, WhoeverWasOnItsWayOutBeforeTheOthersWereEndedFailedFirst) {
@@ -170,7 +171,7 @@ TEST(EndedRanks, WhoeverIsAskedToEndAndDoesHasNotLeftTheOthers) {
   run.ends[0].exit_status = 0;
   EXPECT_THAT(check(run).findings.at(0).headline, "rank 1 was killed by SIGTERM");
   const auto judged = [&] { return checkers::judge(run, checkers::all_checkers()).findings.at(0); };
-  EXPECT_EQ(judged().code, "LS301");
+  EXPECT_EQ(judged().code, Code::kAbsentRank);
   EXPECT_TRUE(judged().culprits.empty());
   by_somebody_else(run, Rank{0});
   EXPECT_EQ(judged().culprits, RankSet{Rank{0}}) << "it left by itself";
@@ -180,10 +181,10 @@ TEST(EndedRanks, WhatTheyWaitedForWhenATimeLimitEndedThemIsJudged) {
   const Row waits = kSome + Row{all_reduce("dp", 8).at("t.py", 12).pending()};
   lockstep::Run run = ended(kSender, 124, waits);
   const auto judged = [&] { return checkers::judge(run, checkers::all_checkers()).findings.at(0); };
-  EXPECT_EQ(judged().code, "LS301");
+  EXPECT_EQ(judged().code, Code::kAbsentRank);
   EXPECT_THAT(judged().evidence, Contains("after it, LS101: ranks 0,1 were killed by SIGTERM"));
   by_somebody_else(run, Rank{0});
-  EXPECT_EQ(judged().code, "LS101") << "rank 0 had ended first";
+  EXPECT_EQ(judged().code, Code::kRankDied) << "rank 0 had ended first";
 }
 
 }  // namespace

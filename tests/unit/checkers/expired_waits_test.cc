@@ -52,7 +52,7 @@ lockstep::Run polled(const std::function<void(lockstep::Run&)>& change = {}) {
 
 TEST(ExpiredWaits, TheWaitThatClosedTheConnectionIsToldFirst) {
   const Finding finding = found(polled());
-  EXPECT_EQ(finding.code, "LS101");
+  EXPECT_EQ(finding.code, Code::kRankDied);
   EXPECT_EQ(finding.culprits, RankSet{Rank{0}}) << finding.headline;
   EXPECT_THAT(finding.headline, HasSubstr("rank 0's wait in recv dp#0 from rank 1 expired after "
                                           "1.0 s at t.py:20"));

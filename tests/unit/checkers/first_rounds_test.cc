@@ -34,7 +34,7 @@ TEST(FirstRounds, WhoRanOutAfterTheFirstOneIsNamed) {
     std::vector<Row> rows(world, kStart + Row{kBackward, kBroadcast.pending()});
     rows[1] = kStart + Row{kBackward, kBarrier.pending()};
     const Finding finding = only_finding(hanging(rows));
-    EXPECT_EQ(finding.code, "LS305");
+    EXPECT_EQ(finding.code, Code::kUnevenBatches);
     EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
     EXPECT_EQ(finding.sites.front().line, 30);
     EXPECT_NE(finding.headline.find("left the loop at t.py:18 after 1 round; "), std::string::npos);
@@ -45,7 +45,7 @@ TEST(FirstRounds, TheSecondMayBeginOtherwiseThanTheFirst) {
   const Row two = kStart + Row{kBackward, kBroadcast, kBackward};
   const Finding finding =
       only_finding(hanging({two + Row{kBarrier.pending()}, two + Row{kBackward.pending()}}));
-  EXPECT_EQ(finding.code, "LS305");
+  EXPECT_EQ(finding.code, Code::kUnevenBatches);
   EXPECT_EQ(finding.culprits, RankSet{Rank{0}});
   EXPECT_EQ(finding.headline,
             "rank 0 left the loop at t.py:18 after 2 rounds; rank 1 went on with round 3");
@@ -55,7 +55,7 @@ TEST(FirstRounds, WhereOneLineIssuesSeveralCallsTheRoundsAreNotCounted) {
   const Row two = kStart + Row{kBackward, kBroadcast, kBroadcast, kBackward};
   const Finding finding =
       only_finding(hanging({two + Row{kBarrier.pending()}, two + Row{kBackward.pending()}}));
-  EXPECT_EQ(finding.code, "LS305");
+  EXPECT_EQ(finding.code, Code::kUnevenBatches);
   EXPECT_EQ(finding.culprits, RankSet{Rank{0}});
   EXPECT_EQ(finding.headline, "rank 0 left the loop at t.py:18; rank 1 went on with another round");
 }
@@ -100,7 +100,7 @@ TEST(FirstRounds, WhoRanOutMayHaveMetTheOthersFirst) {
     ends_with_status(run, Rank{1}, 0, stall_ns(run));
     ends_with_status(run, Rank{0}, 1, stall_ns(run) + kMs);
     const Finding finding = only_finding(run);
-    EXPECT_EQ(finding.code, "LS305");
+    EXPECT_EQ(finding.code, Code::kUnevenBatches);
     EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
     EXPECT_EQ(finding.headline.substr(0, 52),
               "rank 1 left the loop at t.py:21 after 3 rounds; rank");
@@ -126,16 +126,16 @@ lockstep::Run seen_with(std::int64_t zero, std::int64_t one) {
 
 TEST(LeftOutInARound, IsToldFromARoundThatWasNeverMade) {
   const Finding left_out = only_finding(seen_with(7, 7));
-  EXPECT_EQ(left_out.code, "LS208");
+  EXPECT_EQ(left_out.code, Code::kMissingCall);
   EXPECT_EQ(left_out.culprits, RankSet{Rank{0}});
   EXPECT_NE(left_out.headline.find("left out all_reduce in one"), std::string::npos);
   const Finding fewer = only_finding(seen_with(6, 7));
-  EXPECT_EQ(fewer.code, "LS305");
+  EXPECT_EQ(fewer.code, Code::kUnevenBatches);
   EXPECT_EQ(fewer.culprits, RankSet{Rank{0}});
 }
 
 TEST(LeftOutInARound, AVariableThatDoesNotCountTheRoundsTellsNothing) {
-  EXPECT_EQ(only_finding(seen_with(70, 70)).code, "LS305");
+  EXPECT_EQ(only_finding(seen_with(70, 70)).code, Code::kUnevenBatches);
 }
 
 TEST(LeftOutInARound, OfARankThatHasEndedOnlyItsCallsAreCounted) {
@@ -143,7 +143,7 @@ TEST(LeftOutInARound, OfARankThatHasEndedOnlyItsCallsAreCounted) {
   ends_with_status(run, Rank{0}, 0, stall_ns(run));
   ends_with_status(run, Rank{1}, 1, stall_ns(run) + kMs);
   const Finding finding = only_finding(run);
-  EXPECT_EQ(finding.code, "LS305");
+  EXPECT_EQ(finding.code, Code::kUnevenBatches);
   EXPECT_EQ(finding.culprits, RankSet{Rank{0}});
   EXPECT_EQ(finding.headline,
             "rank 0 issued the calls of 7 rounds of the loop at t.py:21 and ended; rank 1 went on "

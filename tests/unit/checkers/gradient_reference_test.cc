@@ -93,12 +93,12 @@ TEST(GradientReference, CannotDecide) {
   run.tensor = [](const Observation&) -> Result<Tensor> {
     return Error{Error::Kind::kMalformedHistory, "digest differs", ""};
   };
-  EXPECT_NE(check(run).reason.find("LS901"), std::string::npos);
+  EXPECT_NE(check(run).reason.find(text_of(Code::kHistoryIncomplete)), std::string::npos);
 }
 
 TEST(GradientReference, WrongOnAllRanksAlike) {
   const Finding finding = check(typed({.w = on_all({-2, 1, 3})})).findings.at(0);
-  EXPECT_EQ(finding.code, "LS501");
+  EXPECT_EQ(finding.code, Code::kGradientWrong);
   EXPECT_EQ(finding.names, std::vector<std::string>{"w"});
   EXPECT_TRUE(finding.culprits.empty());
   EXPECT_EQ(finding.affected.size(), 3U);
@@ -113,23 +113,23 @@ TEST(GradientReference, WithinTheTolerance) {
 TEST(GradientReference, OneFactorOverall) {
   const Finding sum =
       check(typed({.w = on_all(scaled(kW, 3)), .b = on_all(scaled(kB, 3))})).findings.at(0);
-  EXPECT_EQ(sum.code, "LS506");
+  EXPECT_EQ(sum.code, Code::kUniformFactor);
   EXPECT_NE(sum.headline.find("3 times the reference: summed"), std::string::npos) << sum.headline;
   const Finding less =
       check(typed({.w = on_all(scaled(kW, 1.5)), .b = on_all(scaled(kB, 1.5))})).findings.at(0);
-  EXPECT_EQ(less.code, "LS506");
+  EXPECT_EQ(less.code, Code::kUniformFactor);
   EXPECT_NE(less.headline.find("one rank less"), std::string::npos) << less.headline;
   // One of two parameters: not one factor.
-  EXPECT_EQ(check(typed({.w = on_all(scaled(kW, 3))})).findings.at(0).code, "LS501");
+  EXPECT_EQ(check(typed({.w = on_all(scaled(kW, 3))})).findings.at(0).code, Code::kGradientWrong);
 }
 
 TEST(GradientReference, RanksMustAgreeToTheBit) {
   const Finding finding = check(typed({.w = {{Rank{1}, shifted(kW, 4e-16)}}})).findings.at(0);
-  EXPECT_EQ(finding.code, "LS403");
+  EXPECT_EQ(finding.code, Code::kGradientNotSynchronised);
   EXPECT_EQ(finding.names, std::vector<std::string>{"w"});
   EXPECT_TRUE(finding.culprits.empty()) << "all are within the tolerance of the reference";
   const Finding far = check(typed({.w = {{Rank{1}, scaled(kW, 2)}}})).findings.at(0);
-  EXPECT_EQ(far.code, "LS403");
+  EXPECT_EQ(far.code, Code::kGradientNotSynchronised);
   EXPECT_EQ(far.culprits, RankSet{Rank{1}});
 }
 
@@ -145,13 +145,14 @@ lockstep::Run never_reduced(std::uint64_t reduced) {
 
 TEST(GradientReference, AParameterOutsideEveryBucketIsMissingFromWhatWasReduced) {
   const Finding outside = check(never_reduced(3)).findings.at(0);
-  EXPECT_EQ(outside.code, "LS407");
+  EXPECT_EQ(outside.code, Code::kOutsideBuckets);
   EXPECT_EQ(outside.names, std::vector<std::string>{"b"});
-  EXPECT_EQ(check(never_reduced(5)).findings.at(0).code, "LS403");  // It was reduced, and differs.
-  lockstep::Run run = never_reduced(3);  // Not the gradients that the ranks have of their own.
+  EXPECT_EQ(check(never_reduced(5)).findings.at(0).code,
+            Code::kGradientNotSynchronised);  // It was reduced, and differs.
+  lockstep::Run run = never_reduced(3);       // Not the gradients that the ranks have of their own.
   for (const Rank rank : RankSet::all(3))
     reference(run, "grad/b", 0, {7, 7}, "local", rank);
-  EXPECT_EQ(check(run).findings.at(0).code, "LS403");
+  EXPECT_EQ(check(run).findings.at(0).code, Code::kGradientNotSynchronised);
 }
 
 TEST(GradientReference, PerRankReferencesNeedNoEquality) {

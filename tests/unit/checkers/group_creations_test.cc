@@ -54,7 +54,7 @@ TEST(Creations, EachNodeMakesItsOwnGroupAlone) {
     create(run, rank, "1", {rank / 2 * 2, rank / 2 * 2 + 1}, 13);
   const auto findings = creations_that_differ(run);
   ASSERT_EQ(findings.size(), 1U);
-  EXPECT_EQ(findings[0].code, "LS209");
+  EXPECT_EQ(findings[0].code, Code::kGroupDiffers);
   EXPECT_EQ(findings[0].confidence, Confidence::kCertain);
   EXPECT_TRUE(findings[0].culprits.empty());
   EXPECT_EQ(findings[0].affected.size(), 4U);

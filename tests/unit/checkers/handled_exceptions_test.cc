@@ -43,10 +43,10 @@ bool has_site(const Finding& finding, const std::string& role, std::int32_t line
 TEST(Handled, WhoIsAboutToFailIsNamed) {
   for (const std::size_t world : {2U, 3U, 4U}) {
     const Finding finding = only_finding(handling("KeyError: 3", true, world));
-    EXPECT_EQ(finding.code, "LS201");
+    EXPECT_EQ(finding.code, Code::kDifferentOp);
     EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
     EXPECT_EQ(finding.confidence, Confidence::kCertain);
-    EXPECT_EQ(finding.also.back(), "LS101");
+    EXPECT_EQ(finding.also.back(), Code::kRankDied);
     EXPECT_TRUE(has_site(finding, "raised", 7));
     EXPECT_TRUE(has_site(finding, "culprit", 30));
     EXPECT_NE(finding.cause.find("KeyError: 3 at data.py:7 took rank 1 out of its way"),

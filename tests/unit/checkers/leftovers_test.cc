@@ -48,8 +48,8 @@ TEST(Leftovers, AProcessIsToldWithItsPidItsRankAndItsPort) {
   EXPECT_EQ(verdict.outcome, Outcome::kFail);
   ASSERT_EQ(verdict.findings.size(), 1U);
   const Finding& finding = verdict.findings[0];
-  EXPECT_EQ(finding.code, "LS104");
-  EXPECT_EQ(finding.also, std::vector<std::string>{"LS106"});
+  EXPECT_EQ(finding.code, Code::kOrphan);
+  EXPECT_EQ(finding.also, std::vector<Code>{Code::kLeftover});
   EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
   EXPECT_EQ(finding.headline, "pid 4712 (python -m http.server) of rank 1 outlived the job");
   EXPECT_EQ(finding.evidence.front(),
@@ -63,7 +63,7 @@ TEST(Leftovers, MemoryOfAGpuThatAProcessKeepsIsTold) {
   EXPECT_TRUE(checked(run).findings.at(0).also.empty());
   run.leftovers[0].gpus = {"/dev/nvidia0", "/dev/nvidia1"};
   const Finding finding = checked(run).findings.at(0);
-  EXPECT_EQ(finding.also, std::vector<std::string>{"LS106"});
+  EXPECT_EQ(finding.also, std::vector<Code>{Code::kLeftover});
   EXPECT_EQ(finding.evidence.front(),
             "pid 4712: python -m http.server, of rank 1, started by pid 1001 (python), keeps what "
             "it has of the memory of /dev/nvidia0, /dev/nvidia1");
@@ -87,8 +87,8 @@ TEST(Leftovers, OfADeadRankItIsAConsequence) {
   ends_with_status(run, Rank{1}, 1, kStart + 50 * kMs);
   const auto judged = checkers::judge(run, checkers::all_checkers());
   ASSERT_EQ(judged.findings.size(), 1U);
-  EXPECT_EQ(judged.findings[0].code, "LS101");
-  EXPECT_EQ(judged.findings[0].also, (std::vector<std::string>{"LS104", "LS106"}));
+  EXPECT_EQ(judged.findings[0].code, Code::kRankDied);
+  EXPECT_EQ(judged.findings[0].also, (std::vector<Code>{Code::kOrphan, Code::kLeftover}));
 }
 
 TEST(Leftovers, ASegmentIsToldWithItsPathAndItsMaker) {
@@ -101,7 +101,7 @@ TEST(Leftovers, ASegmentIsToldWithItsPathAndItsMaker) {
                            .bytes = 4096});
   const Verdict verdict = checked(run);
   ASSERT_EQ(verdict.findings.size(), 1U);
-  EXPECT_EQ(verdict.findings[0].code, "LS106");
+  EXPECT_EQ(verdict.findings[0].code, Code::kLeftover);
   EXPECT_EQ(verdict.findings[0].headline,
             "/dev/shm/torch_1000_7_1 is left in shared memory, 4096 bytes, and nobody has it");
 }
@@ -117,7 +117,7 @@ TEST(Leftovers, ALockOfAnExtensionHoldsUpTheNextJob) {
   const Verdict verdict = checked(with_path("lock"));
   ASSERT_EQ(verdict.findings.size(), 1U);
   EXPECT_EQ(verdict.outcome, Outcome::kFail);
-  EXPECT_EQ(verdict.findings[0].code, "LS106");
+  EXPECT_EQ(verdict.findings[0].code, Code::kLeftover);
   EXPECT_EQ(verdict.findings[0].culprits, RankSet{Rank{1}});
   EXPECT_EQ(verdict.findings[0].headline.rfind("the lock /tmp/it is left, and nobody has it", 0),
             0U);
@@ -127,7 +127,7 @@ TEST(Leftovers, ATemporaryDirectoryIsANoteUnlessARankWasKilled) {
   lockstep::Run run = with_path("directory");
   const auto judged = checkers::judge(run, checkers::all_checkers());
   ASSERT_EQ(judged.findings.size(), 1U);
-  EXPECT_EQ(judged.findings[0].code, "LS106");
+  EXPECT_EQ(judged.findings[0].code, Code::kLeftover);
   EXPECT_EQ(judged.findings[0].severity, Severity::kNote);
   EXPECT_EQ(judged.findings[0].headline, "/tmp/it is left, a temporary directory of rank 1");
   EXPECT_EQ(judged.outcome, Outcome::kPass);
@@ -138,7 +138,7 @@ TEST(Leftovers, ATemporaryDirectoryIsANoteUnlessARankWasKilled) {
 TEST(Leftovers, AChildThatNobodyAskedForIsAWarning) {
   const auto judged = checkers::judge(with_zombie(false), checkers::all_checkers());
   ASSERT_EQ(judged.findings.size(), 1U);
-  EXPECT_EQ(judged.findings[0].code, "LS105");
+  EXPECT_EQ(judged.findings[0].code, Code::kZombie);
   EXPECT_EQ(judged.findings[0].severity, Severity::kWarning);
   EXPECT_EQ(judged.outcome, Outcome::kPass);
   EXPECT_NE(judged.findings[0].headline.find("pid 4713 (gzip)"), std::string::npos);
@@ -151,7 +151,7 @@ TEST(Leftovers, ARankThatWasNotWaitedForIsANote) {
   run.unwaited[0].parent = 1000;
   const auto judged = checkers::judge(run, checkers::all_checkers());
   ASSERT_EQ(judged.findings.size(), 1U);
-  EXPECT_EQ(judged.findings[0].code, "LS105");
+  EXPECT_EQ(judged.findings[0].code, Code::kZombie);
   EXPECT_EQ(judged.findings[0].severity, Severity::kNote);
   EXPECT_EQ(judged.findings[0].headline,
             "rank 0 (pid 1000) did not wait for rank 1 (pid 1001), which had ended and was a "
@@ -186,7 +186,7 @@ TEST(Leftovers, RanksOfALauncherThatWasKilledAreToldWithItsSignal) {
   const auto judged = checkers::judge(run, checkers::all_checkers());
   ASSERT_EQ(judged.findings.size(), 1U);
   const Finding& finding = judged.findings.front();
-  EXPECT_EQ(finding.code, "LS104");
+  EXPECT_EQ(finding.code, Code::kOrphan);
   EXPECT_TRUE(finding.culprits.empty());
   EXPECT_EQ(finding.affected, RankSet::all(2));
   EXPECT_EQ(finding.headline,
@@ -218,7 +218,7 @@ TEST(Leftovers, WhatRanksRaiseAfterTheirLauncherWasKilledIsNotTheirs) {
   raises(run, Rank{1}, "DistNetworkError: the store is gone", last_event(run) + 2 * kS);
   const auto judged = checkers::judge(run, checkers::all_checkers());
   ASSERT_EQ(judged.findings.size(), 1U);
-  EXPECT_EQ(judged.findings[0].code, "LS101");
+  EXPECT_EQ(judged.findings[0].code, Code::kRankDied);
   EXPECT_TRUE(judged.findings[0].culprits.empty());
   EXPECT_EQ(
       judged.findings[0].evidence.front().rfind("torchrun (pid 900) was killed by SIGUSR1", 0), 0U);
@@ -229,8 +229,8 @@ TEST(Leftovers, AWarningHidesNoError) {
   ends_with_status(run, Rank{1}, 1, kStart + 50 * kMs);
   const auto judged = checkers::judge(run, checkers::all_checkers());
   ASSERT_EQ(judged.findings.size(), 2U);
-  EXPECT_EQ(judged.findings[0].code, "LS101");
-  EXPECT_EQ(judged.findings[1].code, "LS105");
+  EXPECT_EQ(judged.findings[0].code, Code::kRankDied);
+  EXPECT_EQ(judged.findings[1].code, Code::kZombie);
 }
 
 TEST(Leftovers, AHealthyJobLeavesNothing) { EXPECT_EQ(checked(healthy()).outcome, Outcome::kPass); }
@@ -270,7 +270,7 @@ lockstep::Run with_descriptors(std::uint64_t first, std::uint64_t last) {
 TEST(Descriptors, GrowthTowardsTheLimitIsAWarning) {
   const Verdict verdict = checkers::DescriptorGrowth().check(with_descriptors(10, 1000));
   ASSERT_EQ(verdict.findings.size(), 1U);
-  EXPECT_EQ(verdict.findings[0].code, "LS111");
+  EXPECT_EQ(verdict.findings[0].code, Code::kDescriptors);
   EXPECT_EQ(verdict.findings[0].severity, Severity::kWarning);
   EXPECT_EQ(verdict.findings[0].headline,
             "rank 1 has 1000 of 1024 descriptors open; it began with 10");
@@ -293,7 +293,7 @@ TEST(Descriptors, ADeathByThemIsExplainedByThem) {
                         .text = "OSError: [Errno 24] Too many open files"});
   const auto judged = checkers::judge(run, checkers::all_checkers());
   ASSERT_EQ(judged.findings.size(), 1U);
-  EXPECT_EQ(judged.findings[0].code, "LS101");
+  EXPECT_EQ(judged.findings[0].code, Code::kRankDied);
   EXPECT_EQ(judged.findings[0].evidence[0], "rank 1 had 1024 of 1024 open: 1024 file in /dev/shm");
 }
 
@@ -310,7 +310,7 @@ TEST(Devices, ARankThatChoosesThemTooLateIsTold) {
   ASSERT_EQ(verdict.findings.size(), 1U);
   EXPECT_EQ(verdict.outcome, Outcome::kPass) << "a warning";
   const Finding& finding = verdict.findings[0];
-  EXPECT_EQ(finding.code, "LS110");
+  EXPECT_EQ(finding.code, Code::kDevices);
   EXPECT_EQ(finding.severity, Severity::kWarning);
   EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
   EXPECT_EQ(finding.headline,
@@ -335,7 +335,7 @@ TEST(Devices, ThatAllRanksAreOnTheFirstOfTwoIsTold) {
   ASSERT_EQ(verdict.findings.size(), 1U);
   EXPECT_EQ(verdict.outcome, Outcome::kPass) << "a warning";
   const Finding& finding = verdict.findings[0];
-  EXPECT_EQ(finding.code, "LS110");
+  EXPECT_EQ(finding.code, Code::kDevices);
   EXPECT_EQ(finding.headline, "ranks 0,1 work on one GPU, and each of them sees 2");
   EXPECT_TRUE(finding.culprits.empty());
   EXPECT_EQ(finding.evidence.at(1), "rank 1: pid 1001 on cuda:0 of 2, GPU aa");

@@ -54,7 +54,7 @@ Finding only_finding(const lockstep::Run& run) {
 TEST(LinesPart, OfThreeTheOneThatLeftOutACallIsNamed) {
   for (const std::size_t world : {3U, 4U}) {
     const Finding finding = only_finding(left_out(world));
-    EXPECT_EQ(finding.code, "LS208");
+    EXPECT_EQ(finding.code, Code::kMissingCall);
     EXPECT_EQ(finding.culprits, RankSet{Rank{0}});
     ASSERT_GE(finding.sites.size(), 2U);
     EXPECT_EQ(finding.sites[0].line, 22);
@@ -65,9 +65,9 @@ TEST(LinesPart, OfThreeTheOneThatLeftOutACallIsNamed) {
 
 TEST(LinesPart, OfTwoBothSidesAreShown) {
   const Finding finding = only_finding(left_out(2));
-  EXPECT_EQ(finding.code, "LS208");
+  EXPECT_EQ(finding.code, Code::kMissingCall);
   EXPECT_TRUE(finding.culprits.empty());
-  EXPECT_EQ(finding.also.front(), "LS207");
+  EXPECT_EQ(finding.also.front(), Code::kExtraCall);
 }
 
 TEST(LinesPart, AHealthyEndIsSilent) {
@@ -105,7 +105,7 @@ Finding raised_after(const Row& root, const Row& other) {
 
 TEST(LinesPart, WhoRaisesOverWhatAnotherLineSentIsNotBlamed) {
   const Finding finding = raised_after(twice(22), twice(20));
-  EXPECT_EQ(finding.code, "LS101");
+  EXPECT_EQ(finding.code, Code::kRankDied);
   EXPECT_TRUE(finding.culprits.empty());
   EXPECT_NE(finding.evidence.back().find("x.py:22"), std::string::npos);
 }

@@ -13,8 +13,6 @@
 namespace lockstep::testing {
 namespace {
 
-using Strings = std::vector<std::string>;
-
 const Call kBackward = all_reduce("dp", 8).at("t.py", 21).in_loop(18);
 const Call kLog = all_reduce("dp", 1).at("t.py", 25).in_loop(18);
 const Call kBarrier = barrier("dp").at("t.py", 30);
@@ -53,13 +51,13 @@ Verdict checked(const lockstep::Run& run) { return checkers::LoopExit().check(ru
 TEST(LoopExit, TheRankThatRanOutAndWaitsBehindTheLoopIsNamed) {
   const Finding finding =
       only_finding(hanging({rounds(3, {kBackward.pending()}), rounds(3, {kBarrier.pending()})}));
-  EXPECT_EQ(finding.code, "LS305");
+  EXPECT_EQ(finding.code, Code::kUnevenBatches);
   EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
   EXPECT_EQ(finding.affected, RankSet{Rank{0}});
   EXPECT_EQ(finding.confidence, Confidence::kCertain);
   EXPECT_EQ(finding.headline,
             "rank 1 left the loop at t.py:21 after 3 rounds; rank 0 went on with round 4");
-  EXPECT_EQ(finding.also, (Strings{"LS201", "LS302"}));
+  EXPECT_EQ(finding.also, (std::vector<Code>{Code::kDifferentOp, Code::kWaitCycle}));
   ASSERT_EQ(finding.sites.size(), 2U);
   EXPECT_EQ(finding.sites[0].line, 30);
   EXPECT_EQ(finding.sites[0].role, "culprit");
@@ -75,7 +73,7 @@ TEST(LoopExit, TheRanksMayHaveComeToTheLoopByDifferentWays) {  // One of them st
     }
   }
   const Finding finding = only_finding(run);
-  EXPECT_EQ(finding.code, "LS305");
+  EXPECT_EQ(finding.code, Code::kUnevenBatches);
   EXPECT_EQ(finding.headline,
             "rank 1 left the loop at t.py:21 after 3 rounds; rank 0 went on with round 4");
 }
@@ -83,8 +81,8 @@ TEST(LoopExit, TheRanksMayHaveComeToTheLoopByDifferentWays) {  // One of them st
 TEST(LoopExit, TheRankThatRanOutAndExitsIsNamed) {
   const Finding finding = only_finding(
       exiting({rounds(3, {kBackward.failed()}), rounds(3), rounds(3, {kBackward.failed()})}));
-  EXPECT_EQ(finding.code, "LS305");
-  EXPECT_EQ(finding.also, Strings{"LS102"});
+  EXPECT_EQ(finding.code, Code::kUnevenBatches);
+  EXPECT_EQ(finding.also, std::vector<Code>{Code::kLeftEarly});
   EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
   EXPECT_EQ(finding.affected, (RankSet{Rank{0}, Rank{2}}));
   EXPECT_EQ(finding.sites.front().line, 25) << "its last call";
@@ -93,14 +91,14 @@ TEST(LoopExit, TheRankThatRanOutAndExitsIsNamed) {
 TEST(LoopExit, WhoRanOutMayEndInPyTorchsAbortOnItsWayOut) {
   lockstep::Run run = exiting({rounds(3, {kBackward.failed()}), rounds(3)});
   ends_with_signal(run, Rank{1}, 6, stall_ns(run));
-  EXPECT_EQ(only_finding(run).code, "LS101") << "any abort";
+  EXPECT_EQ(only_finding(run).code, Code::kRankDied) << "any abort";
   run.raised.push_back({.at_ns = stall_ns(run),
                         .rank = Rank{1},
                         .pid = process_of(run, Rank{1}).pid,
                         .text = std::string(kTerminated)});
   const Finding finding = only_finding(run);
-  EXPECT_EQ(finding.code, "LS305");
-  EXPECT_EQ(finding.also, (Strings{"LS102", "LS101"}));
+  EXPECT_EQ(finding.code, Code::kUnevenBatches);
+  EXPECT_EQ(finding.also, (std::vector<Code>{Code::kLeftEarly, Code::kRankDied}));
   EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
 }
 
@@ -110,7 +108,7 @@ TEST(LoopExit, LeavingFromInsideTheBodyIsAnotherCode) {
        {hanging({inside + Row{kLog.pending()}, inside + Row{kBarrier.pending()}}),
         exiting({inside + Row{kLog.failed()}, inside})}) {
     const Finding finding = only_finding(run);
-    EXPECT_EQ(finding.code, "LS306");
+    EXPECT_EQ(finding.code, Code::kLeftLoop);
     EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
     EXPECT_EQ(finding.confidence, Confidence::kLikely);
     EXPECT_EQ(finding.sites.back().line, 25) << "the call that it left out";
@@ -121,21 +119,21 @@ TEST(LoopExit, WhereTheBodyHasOneCallItMayBeEither) {
   const Row before = kStart2 + times(3, {kBackward});
   const Finding finding =
       only_finding(hanging({before + Row{kBackward.pending()}, before + Row{kBarrier.pending()}}));
-  EXPECT_EQ(finding.code, "LS305");
-  EXPECT_EQ(finding.also.front(), "LS306");
+  EXPECT_EQ(finding.code, Code::kUnevenBatches);
+  EXPECT_EQ(finding.also.front(), Code::kLeftLoop);
 }
 
 TEST(LoopExit, SeveralMayHaveRunOut) {
   const Row left = rounds(4, {kBarrier.pending()}), stays = rounds(4, {kBackward.pending()});
   const Finding finding = only_finding(hanging({left, stays, left, stays}));
-  EXPECT_EQ(finding.code, "LS305");
+  EXPECT_EQ(finding.code, Code::kUnevenBatches);
   EXPECT_EQ(finding.culprits, (RankSet{Rank{0}, Rank{2}}));
 }
 
 TEST(LoopExit, WhereMostHaveLeftNobodyIsNamed) {
   const Row left = rounds(4, {kBarrier.pending()});
   const Finding finding = only_finding(hanging({left, rounds(4, {kBackward.pending()}), left}));
-  EXPECT_EQ(finding.code, "LS305");
+  EXPECT_EQ(finding.code, Code::kUnevenBatches);
   EXPECT_TRUE(finding.culprits.empty());
   EXPECT_EQ(finding.affected, RankSet::all(3));
   EXPECT_EQ(finding.headline,
@@ -145,7 +143,7 @@ TEST(LoopExit, WhereMostHaveLeftNobodyIsNamed) {
 TEST(LoopExit, ARankMayGoOnInAnotherGroup) {
   const Finding finding = only_finding(hanging(
       {rounds(3, {kBackward.pending()}), rounds(3, {barrier("tp").at("t.py", 30).pending()})}));
-  EXPECT_EQ(finding.code, "LS305");
+  EXPECT_EQ(finding.code, Code::kUnevenBatches);
   EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
 }
 
@@ -154,7 +152,7 @@ TEST(LoopExit, AMessageAtTheEndOfTheBodyIsOfTheRoundBefore) {
   const Row zero = kStart2 + times(3, kRound);
   const Finding finding = only_finding(hanging(
       {zero + Row{kBackward.pending()}, kStart2 + times(3, round) + Row{kBarrier.pending()}}));
-  EXPECT_EQ(finding.code, "LS305");
+  EXPECT_EQ(finding.code, Code::kUnevenBatches);
   EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
 }
 
@@ -163,10 +161,10 @@ TEST(LoopExit, AnAbortOfAVictimIsItsConsequence) {
                                 rounds(3, {all_reduce("dp", 1).at("t.py", 30).pending()})});
   ends_with_signal(run, Rank{1}, 6, stall_ns(run));
   ends_with_status(run, Rank{0}, 1, stall_ns(run) + kMs);
-  EXPECT_EQ(only_finding(run).code, "LS305");
+  EXPECT_EQ(only_finding(run).code, Code::kUnevenBatches);
   ends_with_signal(run, Rank{0}, 6, stall_ns(run));
   ends_with_status(run, Rank{1}, 1, stall_ns(run) + kMs);
-  EXPECT_EQ(only_finding(run).code, "LS305");
+  EXPECT_EQ(only_finding(run).code, Code::kUnevenBatches);
   EXPECT_EQ(only_finding(run).culprits, RankSet{Rank{1}});
 }
 
@@ -223,7 +221,7 @@ TEST(LoopExit, InTheSameRoundOfTheOuterLoopItIsOne) {
       only_finding(hanging_in_rounds({epoch + times(3, {kInner}) + Row{kInner.pending()},
                                       epoch + times(3, {kInner}) + Row{kEpochEnd.pending()}},
                                      "epoch", {1, 1}));
-  EXPECT_EQ(finding.code, "LS305");
+  EXPECT_EQ(finding.code, Code::kUnevenBatches);
   EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
   EXPECT_EQ(finding.headline,
             "rank 1 left the loop at t.py:21 after 3 rounds; rank 0 went on with round 4");
@@ -267,7 +265,7 @@ TEST(LoopExit,
         site.frames.insert(std::next(site.frames.begin()), called_from(40));
     }
   }
-  EXPECT_EQ(only_finding(run).code, "LS305");
+  EXPECT_EQ(only_finding(run).code, Code::kUnevenBatches);
   EXPECT_EQ(only_finding(run).culprits, RankSet{Rank{1}});
 }
 
@@ -281,7 +279,7 @@ TEST(LoopExit, WhatIsInlinedIntoAFunctionIsInItsLoops) {
       }
     }
   }
-  EXPECT_EQ(only_finding(run).code, "LS305");
+  EXPECT_EQ(only_finding(run).code, Code::kUnevenBatches);
   EXPECT_EQ(only_finding(run).culprits, RankSet{Rank{1}});
   for (Process& process : run.processes) {  // Of another function nothing is said.
     for (CallSite& site : process.sites) {
@@ -320,14 +318,14 @@ TEST(LoopExit, WithoutTheSourceNobodyIsSaidToHaveLeft) {
   const lockstep::Run run = hanging(
       {before + Row{backward.pending()}, before + Row{barrier("dp").at("t.cc", 30).pending()}});
   EXPECT_TRUE(checked(run).findings.empty());
-  EXPECT_EQ(only_finding(run).code, "LS201");
+  EXPECT_EQ(only_finding(run).code, Code::kDifferentOp);
   EXPECT_TRUE(only_finding(run).culprits.empty());
 }
 
 TEST(LoopExit, WithoutTwoRoundsThereIsNoPattern) {
   const lockstep::Run run = exiting({rounds(1, {kBackward.failed()}), rounds(1)});
   EXPECT_TRUE(checked(run).findings.empty());
-  EXPECT_EQ(only_finding(run).code, "LS102");
+  EXPECT_EQ(only_finding(run).code, Code::kLeftEarly);
 }
 
 TEST(LoopExit, ARankThatIsSlowOrDiedHasNotLeft) {
@@ -337,7 +335,7 @@ TEST(LoopExit, ARankThatIsSlowOrDiedHasNotLeft) {
   ends_with_status(run, Rank{1}, 3, stall_ns(run));
   ends_with_status(run, Rank{0}, 1, stall_ns(run) + kMs);
   EXPECT_TRUE(checked(run).findings.empty());
-  EXPECT_EQ(only_finding(run).code, "LS101");
+  EXPECT_EQ(only_finding(run).code, Code::kRankDied);
 }
 
 TEST(LoopExit, LinesThatAlwaysDifferAreNoExit) {  // if rank == 0: broadcast(a) else: broadcast(b)

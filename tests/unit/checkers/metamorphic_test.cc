@@ -14,7 +14,7 @@ namespace {
 
 struct Shape {
   const char* name{};
-  const char* code{};  ///< Of the finding; empty for a healthy run.
+  Code code{};  ///< Of the finding; empty for a healthy run.
   std::function<lockstep::Run()> make{};
 };
 
@@ -142,26 +142,26 @@ std::vector<Shape> shapes() {
   const Row two = times(2, kStep);
   const Call pending = all_reduce("dp", 8).at("t.cc", 2).pending();
   return {
-      {"healthy", "", healthy},
-      {"stalled and resolved", "", stalled_and_resolved},
-      {"started again", "",
+      {"healthy", Code::kNone, healthy},
+      {"stalled and resolved", Code::kNone, stalled_and_resolved},
+      {"started again", Code::kNone,
        [] {
          lockstep::Run run = make_run(std::vector<Row>(2, times(4, kStep)));
          add_failed_attempt(run);
          return run;
        }},
-      {"two mistakes", "LS202", two_mistakes},
-      {"two deaths", "LS101", two_deaths},
-      {"wrong values", "LS401", wrong_values},
-      {"overflowed", "LS202", overflowed},
-      {"absent", "LS301",
+      {"two mistakes", Code::kDifferentSize, two_mistakes},
+      {"two deaths", Code::kRankDied, two_deaths},
+      {"wrong values", Code::kParameterDiffers, wrong_values},
+      {"overflowed", Code::kDifferentSize, overflowed},
+      {"absent", Code::kAbsentRank,
        [=] {
          lockstep::Run run =
              with_requests(make_run({two + Row{pending}, two, two + Row{pending}}), {Rank{1}});
          hang(run);
          return run;
        }},
-      {"dead", "LS101",
+      {"dead", Code::kRankDied,
        [=] {
          lockstep::Run run =
              with_requests(make_run({two + Row{pending}, two, two + Row{pending}}), {});
@@ -169,7 +169,7 @@ std::vector<Shape> shapes() {
          hang(run);
          return run;
        }},
-      {"left early", "LS102",
+      {"left early", Code::kLeftEarly,
        [=] {
          lockstep::Run run =
              with_requests(make_run({two + Row{pending}, two, two + Row{pending}}), {});
@@ -177,7 +177,7 @@ std::vector<Shape> shapes() {
          hang(run);
          return run;
        }},
-      {"left out", "LS208",
+      {"left out", Code::kMissingCall,
        [=] {
          const Call b0 = all_reduce("dp", 10).async().pending();
          const Call b1 = all_reduce("dp", 20).async().pending();
@@ -187,14 +187,14 @@ std::vector<Shape> shapes() {
          hang(run);
          return run;
        }},
-      {"left out a gradient", "LS208", left_out_a_gradient},
-      {"left the loop and waits", "LS305", [] { return out_of_a_loop(false); }},
-      {"left the loop and exited", "LS305", [] { return out_of_a_loop(true); }},
-      {"ran out of batches", "LS305",
+      {"left out a gradient", Code::kMissingCall, left_out_a_gradient},
+      {"left the loop and waits", Code::kUnevenBatches, [] { return out_of_a_loop(false); }},
+      {"left the loop and exited", Code::kUnevenBatches, [] { return out_of_a_loop(true); }},
+      {"ran out of batches", Code::kUnevenBatches,
        [] {
          return uneven_run({5, 3, 3});
        }},
-      {"cycle", "LS302",
+      {"cycle", Code::kWaitCycle,
        [] {
          lockstep::Run run =
              make_run({{all_reduce("a", 8).pending()}, {all_reduce("b", 8).pending()}, {}});
@@ -203,7 +203,7 @@ std::vector<Shape> shapes() {
          hang(run);
          return run;
        }},
-      {"raised, then the others lost it", "LS101",
+      {"raised, then the others lost it", Code::kRankDied,
        [=] {
          lockstep::Run run = with_requests(make_run(std::vector<Row>(3, two)), {});
          for (Request& request : run.requests) {
@@ -223,7 +223,7 @@ class MetamorphicLaw : public ::testing::TestWithParam<Shape> {};
 TEST_P(MetamorphicLaw, Holds) {
   const lockstep::Run run = GetParam().make();
   const checkers::Judgement judgement = checkers::judge(run, checkers::all_checkers());
-  if (*GetParam().code == '\0') {
+  if (GetParam().code == Code::kNone) {
     ASSERT_TRUE(judgement.findings.empty()) << judgement.findings.front().headline;
   } else {
     ASSERT_FALSE(judgement.findings.empty());

@@ -24,7 +24,7 @@ TEST(OwnSplits, WhoseTheCallItselfRefusedIsNamed) {
   };
   const std::string own = "RuntimeError: Split sizes doesn't match total dim 0 size";
   const Finding finding = only_finding(refused({1}, own));
-  EXPECT_EQ(finding.code, "LS202");
+  EXPECT_EQ(finding.code, Code::kDifferentSize);
   EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
   EXPECT_EQ(finding.affected, RankSet{Rank{0}});
   EXPECT_EQ(finding.sites.front().role, "culprit");

@@ -35,7 +35,7 @@ TEST(PointToPoint, ALongerMessageThanItsReceiveIsAFindingOfBoth) {
       {recv("dp", 0, 4), recv("dp", 0, 4).at("p.py", 7)},
   }));
   ASSERT_EQ(verdict.findings.size(), 1U);
-  EXPECT_EQ(verdict.findings[0].code, "LS210");
+  EXPECT_EQ(verdict.findings[0].code, Code::kP2pUnmatched);
   EXPECT_EQ(verdict.findings[0].seq, 1U);
   EXPECT_TRUE(verdict.findings[0].culprits.empty());
   EXPECT_EQ(verdict.findings[0].sites.size(), 2U);
@@ -47,7 +47,7 @@ TEST(PointToPoint, TypesMustAgree) {
       {recv("dp", 0, 4).with(history::DType::kInt32)},
   }));
   ASSERT_EQ(verdict.findings.size(), 1U);
-  EXPECT_EQ(verdict.findings[0].code, "LS210");
+  EXPECT_EQ(verdict.findings[0].code, Code::kP2pUnmatched);
 }
 
 TEST(PointToPoint, TagsAreChannelsOfTheirOwn) {

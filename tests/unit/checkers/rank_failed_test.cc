@@ -50,7 +50,7 @@ TEST(ProcessEnd, KilledFirstThenTheOthersLoseTheConnection) {
   ends_with_signal(run, Rank{1}, 6, kStart + 25 * kMs);
   const Verdict verdict = check(run);
   ASSERT_EQ(verdict.findings.size(), 1U);
-  EXPECT_EQ(verdict.findings[0].code, "LS101");
+  EXPECT_EQ(verdict.findings[0].code, Code::kRankDied);
   EXPECT_EQ(verdict.findings[0].culprits, RankSet{Rank{2}});
   EXPECT_EQ(verdict.findings[0].consequences, 2U);
   EXPECT_EQ(verdict.findings[0].headline, "rank 2 was killed by SIGKILL");
@@ -63,7 +63,7 @@ TEST(ProcessEnd, AnExceptionNamesItsLine) {
   request.raised_at.frames = {{"/usr/lib/libstdc++.so.6", 1, "", 0, "__cxa_throw"},
                               {"/app/train", 9, "train.cc", 67, "load"}};
   const Finding finding = check(run).findings.at(0);
-  EXPECT_EQ(finding.code, "LS101");
+  EXPECT_EQ(finding.code, Code::kRankDied);
   EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
   EXPECT_EQ(finding.headline, "rank 1 raised: bad batch at train.cc:67");
   ASSERT_EQ(finding.sites.size(), 1U);
@@ -117,7 +117,7 @@ TEST(ProcessEnd, LeavingBeforeByeIsLeavingEarly) {
   fail(ask(run, Rank{0}, "step", kStart, std::nullopt), "Connection closed by peer",
        kStart + 20 * kMs);
   const Finding finding = check(run).findings.at(0);
-  EXPECT_EQ(finding.code, "LS102");
+  EXPECT_EQ(finding.code, Code::kLeftEarly);
   EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
   EXPECT_EQ(finding.consequences, 1U);
   EXPECT_FALSE(finding.sites.empty());
@@ -128,7 +128,7 @@ TEST(ProcessEnd, WithoutAConversationLeavingIsEarlyIfOthersNeededIt) {
   lockstep::Run run = make_run({row + Row{all_reduce("dp", 8).failed()}, row});
   ends_with_status(run, Rank{0}, 1, kStart + 500 * kMs);
   ends_with_status(run, Rank{1}, 0, kStart + 40 * kMs);
-  EXPECT_EQ(check(run).findings.at(0).code, "LS102");
+  EXPECT_EQ(check(run).findings.at(0).code, Code::kLeftEarly);
   // The twin: an operation nobody waited for.
   run = make_run({row + Row{all_reduce("dp", 8).async().pending()}, row});
   EXPECT_EQ(check(run).outcome, Outcome::kPass);
@@ -165,14 +165,14 @@ TEST(ProcessEnd, AnIncompleteJournalBlamesNobody) {
 TEST(ProcessEnd, TroubleWithOurHostsIsUndecided) {
   lockstep::Run run = healthy();
   ask(run, Rank{1}, "step", kStart, kStart + kMs).outcome = "protocol";
-  EXPECT_NE(check(run).reason.find("LS904"), std::string::npos);
+  EXPECT_NE(check(run).reason.find(text_of(Code::kHostBrokeProtocol)), std::string::npos);
   run = healthy();
   ProcessEnd end;
   end.role = Role::kReference;
   end.signal = 11;
   run.ends.push_back(end);
   EXPECT_EQ(check(run).outcome, Outcome::kUndecided);
-  EXPECT_NE(check(run).reason.find("LS904"), std::string::npos);
+  EXPECT_NE(check(run).reason.find(text_of(Code::kHostBrokeProtocol)), std::string::npos);
 }
 
 // --- The two that state what is on record
@@ -199,12 +199,17 @@ TEST(HistoryComplete, StatesWhatIsMissing) {
   };
   EXPECT_EQ(
       reason([](lockstep::Run& run) { run.missing.emplace_back("rank 1's file ends early"); }),
-      "LS901");
-  EXPECT_EQ(reason([](lockstep::Run& run) { run.journal_complete = false; }), "LS901");
-  EXPECT_EQ(reason([](lockstep::Run& run) { run.processes.pop_back(); }), "LS901");
-  EXPECT_EQ(reason([](lockstep::Run& run) { run.processes[1].damaged = true; }), "LS901");
-  EXPECT_EQ(reason([](lockstep::Run& run) { run.processes[1].closed = false; }), "LS901");
-  EXPECT_EQ(reason([](lockstep::Run& run) { run.processes[1].dropped = 5; }), "LS902");
+      text_of(Code::kHistoryIncomplete));
+  EXPECT_EQ(reason([](lockstep::Run& run) { run.journal_complete = false; }),
+            text_of(Code::kHistoryIncomplete));
+  EXPECT_EQ(reason([](lockstep::Run& run) { run.processes.pop_back(); }),
+            text_of(Code::kHistoryIncomplete));
+  EXPECT_EQ(reason([](lockstep::Run& run) { run.processes[1].damaged = true; }),
+            text_of(Code::kHistoryIncomplete));
+  EXPECT_EQ(reason([](lockstep::Run& run) { run.processes[1].closed = false; }),
+            text_of(Code::kHistoryIncomplete));
+  EXPECT_EQ(reason([](lockstep::Run& run) { run.processes[1].dropped = 5; }),
+            text_of(Code::kEventsDropped));
 }
 
 TEST(HistoryComplete, WhoWasEndedByUsOrItsLauncherHasNoClosingRecord) {

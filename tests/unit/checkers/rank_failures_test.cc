@@ -50,7 +50,7 @@ TEST(RankFailures, ACommandThatIsARankItselfHidesTheFailureOfAnother) {
   const Verdict verdict = check(run);
   ASSERT_EQ(verdict.findings.size(), 1U);
   EXPECT_EQ(verdict.findings[0].culprits, RankSet{Rank{1}});
-  EXPECT_THAT(verdict.findings[0].also, ::testing::Contains("LS108"));
+  EXPECT_THAT(verdict.findings[0].also, ::testing::Contains(Code::kHiddenFailure));
 }
 
 TEST(RankFailures, OfAnEndThatIsNotKnownTheExceptionCountsWhereTheCommandFailed) {
@@ -141,11 +141,11 @@ TEST(RankFailures, WhoLeavesWithTheStoreIsNamed) {
     return check(run).findings.at(0);
   };
   const Finding left = without_store(kStart + 50 * kMs);
-  EXPECT_EQ(left.code, "LS102");
+  EXPECT_EQ(left.code, Code::kLeftEarly);
   EXPECT_EQ(left.culprits, RankSet{Rank{0}});
   EXPECT_NE(left.evidence.at(1).find("with it went the store; rank 1 raised"), std::string::npos);
   const Finding later = without_store(kStart + 60'000 * kMs);
-  EXPECT_EQ(later.code, "LS101");
+  EXPECT_EQ(later.code, Code::kRankDied);
   EXPECT_TRUE(later.culprits.empty()) << "rank 1 only found it gone";
 }
 
@@ -175,7 +175,7 @@ TEST(RankFailures, AFailureHiddenByTheLauncherIsSaidToBe) {
     ends_with_status(run, Rank{1}, 3, stall_ns(run));
     const Verdict verdict = check(run);
     ASSERT_EQ(verdict.findings.size(), 1U);
-    EXPECT_EQ(verdict.findings[0].code, "LS101");
+    EXPECT_EQ(verdict.findings[0].code, Code::kRankDied);
     EXPECT_EQ(verdict.findings[0].also.size(), status == 0 ? 1U : 0U);
   }
 }
@@ -186,7 +186,7 @@ TEST(RankFailures, WhatAProgramSaysOfItsArgumentsIsNoRanksFault) {
   ends_with_status(run, Rank{0}, 2, kStart);
   ends_with_signal(run, Rank{1}, 15, kStart + kMs);  // Before it came so far.
   const Finding finding = check(run).findings.front();
-  EXPECT_EQ(finding.code, "LS101");
+  EXPECT_EQ(finding.code, Code::kRankDied);
   EXPECT_TRUE(finding.culprits.empty());
   EXPECT_EQ(finding.affected, RankSet::all(2));
   EXPECT_NE(finding.help.find("--local-rank"), std::string::npos);
@@ -338,7 +338,7 @@ TEST(RankFailures, AbortInGloosTeardownIsNamed) {
     const Verdict verdict = check(run);
     ASSERT_EQ(verdict.findings.size(), 1U);
     const Finding& finding = verdict.findings[0];
-    EXPECT_EQ(finding.code, "LS101");
+    EXPECT_EQ(finding.code, Code::kRankDied);
     EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
     EXPECT_EQ(finding.headline,
               "rank 1 was ended by SIGABRT in Gloo's teardown: its process group outlived Python");
@@ -372,7 +372,7 @@ TEST(RankFailures, WhoLeftTooEarlyDidSoBeforeItsTeardown) {
   raises(run, Rank{0},
          "torch.distributed.DistNetworkError: Did the remote server shutdown or crash?",
          stall_ns(run));
-  EXPECT_EQ(check(run).findings.at(0).code, "LS101") << "rank 0 has the store";
+  EXPECT_EQ(check(run).findings.at(0).code, Code::kRankDied) << "rank 0 has the store";
   run = make_run({{all_reduce("dp", 2)}, {all_reduce("dp", 2)}});
   raises(run, Rank{1},
          "torch.distributed.DistNetworkError: Did the remote server shutdown or crash?",
@@ -380,8 +380,8 @@ TEST(RankFailures, WhoLeftTooEarlyDidSoBeforeItsTeardown) {
   raises(run, Rank{0}, kTerminate, kStart + 50 * kMs);
   ends_with_signal(run, Rank{0}, 6, kStart + 50 * kMs);
   const Finding left = check(run).findings.at(0);
-  EXPECT_EQ(left.code, "LS102");
-  EXPECT_EQ(left.also, std::vector<std::string>{"LS101"});
+  EXPECT_EQ(left.code, Code::kLeftEarly);
+  EXPECT_EQ(left.also, std::vector<Code>{Code::kRankDied});
   EXPECT_EQ(left.headline, "rank 0 ended while others still need it");
   EXPECT_NE(left.evidence.at(2).find("with it went the store; rank 1 raised"), std::string::npos);
   EXPECT_EQ(left.consequences, 1U);

@@ -38,7 +38,7 @@ TEST(Joining, TheRankThatIsHeldElsewhereIsNamed) {
   const auto judged = checkers::judge(joining("hrtimer_nanosleep"), checkers::all_checkers());
   ASSERT_EQ(judged.findings.size(), 1U);
   const Finding& finding = judged.findings.front();
-  EXPECT_EQ(finding.code, "LS107");
+  EXPECT_EQ(finding.code, Code::kNeverJoined);
   EXPECT_EQ(finding.headline, "rank 1 never came to init_process_group; rank 0 waits in it");
   EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
   EXPECT_EQ(finding.evidence.front(), "rank 1 sleeps");
@@ -135,7 +135,7 @@ TEST(Joining, OfARankThatWasNeverStartedIsToldAfterALongWait) {
   const Verdict verdict = checked(too_few(35'000));
   ASSERT_EQ(verdict.findings.size(), 1U);
   const Finding& finding = verdict.findings.front();
-  EXPECT_EQ(finding.code, "LS107");
+  EXPECT_EQ(finding.code, Code::kNeverJoined);
   EXPECT_EQ(finding.headline, "rank 2 never came to init_process_group; ranks 0,1 wait in it");
   EXPECT_TRUE(finding.culprits.empty()) << "its process may be on another host";
   EXPECT_EQ(finding.evidence.front(),
@@ -192,7 +192,7 @@ TEST(Joining, APeerOfAnotherJobIsToldWithItsProcess) {
   const auto judged = checkers::judge(run, checkers::all_checkers());
   ASSERT_EQ(judged.findings.size(), 1U);
   const Finding& finding = judged.findings.front();
-  EXPECT_EQ(finding.code, "LS107");
+  EXPECT_EQ(finding.code, Code::kNeverJoined);
   EXPECT_EQ(finding.confidence, Confidence::kCertain);
   EXPECT_TRUE(finding.culprits.empty());
   EXPECT_EQ(finding.headline,
@@ -225,7 +225,7 @@ TEST(Joining, WhoFailedOnItsOwnAndLeftItsPlaceToAStrangerComesFirst) {
   }
   const auto judged = checkers::judge(run, checkers::all_checkers());
   ASSERT_EQ(judged.findings.size(), 1U);
-  EXPECT_EQ(judged.findings.front().code, "LS101");
+  EXPECT_EQ(judged.findings.front().code, Code::kRankDied);
   EXPECT_EQ(judged.findings.front().culprits, RankSet{Rank{1}});
 }
 
@@ -317,15 +317,15 @@ TEST(Joining, WhoEndedWhileTheOthersMeetAgainIsNamed) {
     return checkers::judge(run, checkers::all_checkers()).findings.front();
   };
   const Finding finding = judged(joining_again(kText));
-  EXPECT_EQ(finding.code, "LS102");
+  EXPECT_EQ(finding.code, Code::kLeftEarly);
   EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
   EXPECT_EQ(finding.evidence.at(1),
             "ranks 0,2 came to another init_process_group, and nobody was left to come to it");
   // It failed for another reason; or one that lives may be whom they wait for.
-  EXPECT_EQ(judged(joining_again("RuntimeError: port 29500 is in use")).code, "LS101");
+  EXPECT_EQ(judged(joining_again("RuntimeError: port 29500 is in use")).code, Code::kRankDied);
   lockstep::Run run = joining_again(kText);
   std::erase_if(run.raised, [](const Raised& raised) { return raised.rank == Rank{2}; });
-  EXPECT_NE(judged(run).code, "LS102");
+  EXPECT_NE(judged(run).code, Code::kLeftEarly);
 }
 
 /// Its limit is long, and the run is ended while it waits.
@@ -351,7 +351,7 @@ TEST(Joining, WhoEndedIsNamedWhileAnotherStillWaitsToMeetAgain) {
   };
   const auto judged = waits_for(6'000);
   ASSERT_EQ(judged.findings.size(), 1U);
-  EXPECT_EQ(judged.findings.front().code, "LS102");
+  EXPECT_EQ(judged.findings.front().code, Code::kLeftEarly);
   EXPECT_EQ(judged.findings.front().culprits, RankSet{Rank{1}});
   EXPECT_TRUE(waits_for(400).findings.empty()) << "it may just have come there";
 }

@@ -50,7 +50,7 @@ struct Expectation {
   const char* name{};
   const char* phase{};
   Values values{};
-  const char* code{};  ///< Empty: nothing is wrong.
+  Code code{};  ///< Empty: nothing is wrong.
   RankSet culprits{};
 };
 
@@ -64,7 +64,7 @@ TEST_P(EveryRule, SaysWhatItMust) {
   see_before(run, e.name, 2, e.phase, e.values.front());
   see(run, e.name, 2, e.phase, e.values);
   const Verdict verdict = check(run);
-  if (*e.code == '\0') {
+  if (e.code == Code::kNone) {
     EXPECT_EQ(verdict.outcome, Outcome::kPass) << verdict.reason;
     return;
   }
@@ -78,72 +78,116 @@ TEST_P(EveryRule, SaysWhatItMust) {
 INSTANTIATE_TEST_SUITE_P(
     Rules, EveryRule,
     ::testing::Values(
-        Expectation{"equal parameters", "", "param/w", "after_step", kEqual, "", {}},
-        Expectation{
-            "a parameter on one rank", "", "param/w", "after_step", kOneOff, "LS401", {Rank{1}}},
-        Expectation{
-            "a parameter on all ranks", "", "param/w", "after_backward", kAllOff, "LS401", {}},
-        Expectation{
-            "a parameter on rank 0", "", "param/w", "after_step", kRank0Off, "LS401", {Rank{0}}},
-        Expectation{
-            "initial values of one rank", "", "param/w", "initial", kOneOff, "LS406", {Rank{1}}},
-        Expectation{"initial values of all ranks", "", "param/w", "initial", kAllOff, "LS406", {}},
+        Expectation{"equal parameters", "", "param/w", "after_step", kEqual, Code::kNone, {}},
+        Expectation{"a parameter on one rank",
+                    "",
+                    "param/w",
+                    "after_step",
+                    kOneOff,
+                    Code::kParameterDiffers,
+                    {Rank{1}}},
+        Expectation{"a parameter on all ranks",
+                    "",
+                    "param/w",
+                    "after_backward",
+                    kAllOff,
+                    Code::kParameterDiffers,
+                    {}},
+        Expectation{"a parameter on rank 0",
+                    "",
+                    "param/w",
+                    "after_step",
+                    kRank0Off,
+                    Code::kParameterDiffers,
+                    {Rank{0}}},
+        Expectation{"initial values of one rank",
+                    "",
+                    "param/w",
+                    "initial",
+                    kOneOff,
+                    Code::kInitialValue,
+                    {Rank{1}}},
+        Expectation{"initial values of all ranks",
+                    "",
+                    "param/w",
+                    "initial",
+                    kAllOff,
+                    Code::kInitialValue,
+                    {}},
         Expectation{"initial values of rank 0, the authority",
                     "",
                     "param/w",
                     "initial",
                     kRank0Off,
-                    "LS406",
+                    Code::kInitialValue,
                     {}},
-        Expectation{"values before wrapping", "", "param/w", "before", kAllOff, "", {}},
-        Expectation{"initial buffers", "rank0", "buffer/m", "initial", kOneOff, "LS406", {Rank{1}}},
+        Expectation{"values before wrapping", "", "param/w", "before", kAllOff, Code::kNone, {}},
+        Expectation{"initial buffers",
+                    "rank0",
+                    "buffer/m",
+                    "initial",
+                    kOneOff,
+                    Code::kInitialValue,
+                    {Rank{1}}},
         Expectation{"buffers at entry",
                     "rank0",
                     "buffer/m",
                     "forward_entry/0",
                     kOneOff,
-                    "LS402",
+                    Code::kBufferDiffers,
                     {Rank{1}}},
         Expectation{"buffers at entry on all",
                     "rank0",
                     "buffer/m",
                     "forward_entry/0",
                     kAllOff,
-                    "LS402",
+                    Code::kBufferDiffers,
                     {}},
         Expectation{"buffers at entry of the second forward",
                     "rank0",
                     "buffer/m",
                     "forward_entry/1",
                     kOneOff,
-                    "LS402",
+                    Code::kBufferDiffers,
                     {Rank{1}}},
-        Expectation{
-            "equal buffers at entry", "rank0", "buffer/m", "forward_entry/0", kEqual, "", {}},
-        Expectation{
-            "buffers after forward", "rank0", "buffer/m", "after_forward/0", kAllOff, "", {}},
+        Expectation{"equal buffers at entry",
+                    "rank0",
+                    "buffer/m",
+                    "forward_entry/0",
+                    kEqual,
+                    Code::kNone,
+                    {}},
+        Expectation{"buffers after forward",
+                    "rank0",
+                    "buffer/m",
+                    "after_forward/0",
+                    kAllOff,
+                    Code::kNone,
+                    {}},
         Expectation{"the hole after no_sync",
                     "rank0",
                     "buffer/m",
                     "forward_entry_unsynced/0",
                     kAllOff,
-                    "",
+                    Code::kNone,
                     {}},
-        Expectation{"local buffers", "local", "buffer/m", "forward_entry/0", kAllOff, "", {}},
-        Expectation{"undeclared buffers", "", "buffer/m", "forward_entry/0", kAllOff, "", {}},
+        Expectation{
+            "local buffers", "local", "buffer/m", "forward_entry/0", kAllOff, Code::kNone, {}},
+        Expectation{
+            "undeclared buffers", "", "buffer/m", "forward_entry/0", kAllOff, Code::kNone, {}},
         Expectation{"synchronised buffers",
                     "synchronised",
                     "buffer/m",
                     "forward_entry/0",
                     kRank0Off,
-                    "LS402",
+                    Code::kBufferDiffers,
                     {Rank{0}}},
         Expectation{"optimizer state",
                     "",
                     "optimizer/w.exp_avg",
                     "after_step",
                     kOneOff,
-                    "LS404",
+                    Code::kOptimizerStateDiffers,
                     {Rank{1}}}));
 
 TEST(ReplicaEquality, SkippedIfTheContractLetsEverythingDiffer) {
@@ -167,7 +211,7 @@ TEST(ReplicaEquality, ABroadcastFromAnotherRankMakesAllEqualAndWrong) {
   see(run, "buffer/m", 1, "forward_entry/0", {{2}, {2}, {2}});
   const Verdict verdict = check(run);
   ASSERT_EQ(verdict.findings.size(), 1U);
-  EXPECT_EQ(verdict.findings[0].code, "LS402");
+  EXPECT_EQ(verdict.findings[0].code, Code::kBufferDiffers);
   EXPECT_TRUE(verdict.findings[0].culprits.empty());
   EXPECT_EQ(verdict.findings[0].affected.size(), 3U);
   // The twin: rank 0's own value.
@@ -182,7 +226,7 @@ TEST(ReplicaEquality, TheSecondForwardBeginsWithWhatRank0sFirstLeft) {
   see(run, "buffer/m", 0, "forward_entry/0", {{1}, {1}, {1}});
   see(run, "buffer/m", 0, "after_forward/0", {{5}, {6}, {7}});
   see(run, "buffer/m", 0, "forward_entry/1", {{6}, {6}, {6}});
-  EXPECT_EQ(check(run).findings.at(0).code, "LS402");
+  EXPECT_EQ(check(run).findings.at(0).code, Code::kBufferDiffers);
 }
 
 TEST(ReplicaEquality, MicroBatchesAreComparedOccasionByOccasion) {
@@ -192,7 +236,7 @@ TEST(ReplicaEquality, MicroBatchesAreComparedOccasionByOccasion) {
   see(run, "buffer/m", 1, "forward_entry/0", {{2}, {2}, {2}});
   EXPECT_EQ(check(run).outcome, Outcome::kPass) << check(run).reason;
   see(run, "buffer/m", 1, "forward_entry/0", {{3}, {3}, {4}});
-  EXPECT_EQ(check(run).findings.at(0).code, "LS402");
+  EXPECT_EQ(check(run).findings.at(0).code, Code::kBufferDiffers);
 }
 
 TEST(ReplicaEquality, OnlyTheFirstStepIsAFindingAndAllItsTensorsAreNamed) {

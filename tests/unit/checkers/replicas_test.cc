@@ -47,7 +47,7 @@ TEST(LossWeighting, PassesAsDeclaredAndTellsTheDifference) {
 TEST(LossWeighting, FindsTheOtherWeights) {
   const Verdict verdict = weighting(with_loss(0.45, "global_sample_mean"));
   ASSERT_EQ(verdict.findings.size(), 1U);
-  EXPECT_EQ(verdict.findings.front().code, "LS503");
+  EXPECT_EQ(verdict.findings.front().code, Code::kLossWeighting);
   EXPECT_EQ(verdict.findings.front().step, 0);
   EXPECT_EQ(verdict.findings.front().headline,
             "the loss of step 0 is the plain mean of the parts' means, declared is the mean over "
@@ -94,7 +94,7 @@ TEST(KeptBuffers, FindsBuffersOfSomebodyElse) {
   const Verdict verdict = kept(with_buffers(1, 3));
   ASSERT_EQ(verdict.findings.size(), 1U);
   const Finding& finding = verdict.findings.front();
-  EXPECT_EQ(finding.code, "LS402");
+  EXPECT_EQ(finding.code, Code::kBufferDiffers);
   EXPECT_EQ(finding.names, std::vector<std::string>{"mean"});
   EXPECT_EQ(finding.headline, "mean is not what the forward of step 0 has left");
   EXPECT_EQ(finding.evidence.front(),

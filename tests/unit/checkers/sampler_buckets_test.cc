@@ -71,7 +71,8 @@ TEST(SamplerBuckets, ItemsInNoBucketAreLeftOutWhereDeclared) {
                              {{"batches", "by_length"}, {"outside", "drop"}}, lengths))
                 .outcome,
             Outcome::kPass);
-  EXPECT_EQ(only_finding(bucket_run(healthy_batches(3), {}, kByLength, lengths)).code, "LS412");
+  EXPECT_EQ(only_finding(bucket_run(healthy_batches(3), {}, kByLength, lengths)).code,
+            Code::kSamplesMissed);
 }
 
 TEST(SamplerBuckets, AnItemExactlyAtABoundaryIsMissed) {
@@ -82,7 +83,7 @@ TEST(SamplerBuckets, AnItemExactlyAtABoundaryIsMissed) {
     std::erase_if(of_rank, [](const Numbers& batch) { return batch.empty(); });
   }
   const Finding finding = only_finding(bucket_run(batches));
-  EXPECT_EQ(finding.code, "LS412");
+  EXPECT_EQ(finding.code, Code::kSamplesMissed);
   EXPECT_EQ(finding.headline, "3 of 40 samples are given to no rank in epoch 0: 0, 10, 11");
   EXPECT_THAT(finding.cause, HasSubstr("has a length exactly at a boundary (10, 20)"));
 }
@@ -97,7 +98,7 @@ TEST(SamplerBuckets, AWholeBucketIsMissed) {
 
 TEST(SamplerBuckets, TheCallersListIsChanged) {
   const Finding finding = only_finding(bucket_run(healthy_batches(3), {10, 20, 40}));
-  EXPECT_EQ(finding.code, "LS417");
+  EXPECT_EQ(finding.code, Code::kListChanged);
   EXPECT_EQ(finding.headline,
             "the sampler changes its caller's list of boundaries: [10, 20, 30, 40] is now [10, 20, "
             "40] on ranks 0-2");
@@ -108,7 +109,7 @@ TEST(SamplerBuckets, StepsOfSeveralBuckets) {
   std::vector<Batches> batches = healthy_batches(5);
   std::swap(batches[3][0], batches[3][3]);
   const Finding one = only_finding(bucket_run(batches));
-  EXPECT_EQ(one.code, "LS418");
+  EXPECT_EQ(one.code, Code::kStepMixesBuckets);
   EXPECT_THAT(
       one.headline,
       HasSubstr("step 0 of epoch 0 of 40 samples (2 of 4 steps differ): lengths 10 to 20 on "
@@ -121,7 +122,7 @@ TEST(SamplerBuckets, StepsOfSeveralBuckets) {
   std::swap(batches[4][1], batches[4][3]);
   std::swap(batches[0][0], batches[0][2]);
   const Finding several = only_finding(bucket_run(batches));
-  EXPECT_EQ(several.code, "LS418");
+  EXPECT_EQ(several.code, Code::kStepMixesBuckets);
   EXPECT_TRUE(several.culprits.empty());
   EXPECT_THAT(several.cause, HasSubstr("the order of batches is not shuffled alike"));
 }
@@ -131,7 +132,7 @@ TEST(SamplerBuckets, ABatchOfSeveralBuckets) {
   for (Batches& of_rank : batches)
     std::swap(of_rank.front().front(), of_rank.back().front());
   const Finding finding = only_finding(bucket_run(batches));
-  EXPECT_EQ(finding.code, "LS419");
+  EXPECT_EQ(finding.code, Code::kBatchMixesBuckets);
   EXPECT_THAT(finding.headline, HasSubstr("3 batches in epoch 0 of 40 samples have items of more "
                                           "than one bucket: batch 0 of rank 0"));
 }

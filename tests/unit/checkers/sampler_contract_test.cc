@@ -97,7 +97,7 @@ TEST(SamplerShards, ChanceIsNoRepeatedOrder) {
 TEST(SamplerShards, EveryRankSeesAllData) {
   const Numbers all = shuffled(kMany, 1);
   const Finding finding = only_finding(one_dataset(kMany, {{all, all, all}}));
-  EXPECT_EQ(finding.code, "LS411");
+  EXPECT_EQ(finding.code, Code::kShardsOverlap);
   EXPECT_EQ(finding.headline, "every rank is given all 100 samples in epoch 0");
   EXPECT_EQ(finding.cause, "every rank sees all data: nothing divides by rank");
   EXPECT_TRUE(finding.culprits.empty());
@@ -110,16 +110,16 @@ TEST(SamplerShards, BothFaultsOfABucketSamplerThatShardsNothingAreNamed) {
   see_shard(run, 0, 0, Rank{0}, {.batches = batched(shuffled(kMany, 1), 4)});
   see_shard(run, 0, 0, Rank{1}, {.batches = batched(shuffled(kMany, 2), 5)});
   const Finding finding = only_finding(run);
-  EXPECT_EQ(finding.code, "LS411");
-  EXPECT_THAT(finding.also, Contains("LS413"));
+  EXPECT_EQ(finding.code, Code::kShardsOverlap);
+  EXPECT_THAT(finding.also, Contains(Code::kUnequalLengths));
   EXPECT_THAT(finding.cause, HasSubstr("nothing divides by rank"));
 }
 
 TEST(SamplerShards, SeedsThatDifferOnEveryRankConvictNobody) {
   for (const std::int32_t world : {2, 3, 5}) {
     const Finding finding = only_finding(one_dataset(kMany, unsynchronised(world)));
-    EXPECT_EQ(finding.code, "LS411");
-    EXPECT_THAT(finding.also, Contains("LS412"));
+    EXPECT_EQ(finding.code, Code::kShardsOverlap);
+    EXPECT_THAT(finding.also, Contains(Code::kSamplesMissed));
     EXPECT_THAT(finding.headline, HasSubstr("are given to more than one rank in epoch 0: "));
     EXPECT_THAT(finding.headline, HasSubstr("are given to none: "));
     EXPECT_EQ(finding.cause, "the permutation differs per rank before it is divided: seeds differ");
@@ -131,7 +131,7 @@ TEST(SamplerShards, OneSeedAgainstAStrictMajorityOfThreeOrMoreConvicts) {
   for (const std::int32_t world : {3, 5}) {
     for (std::int32_t odd = 0; odd < world; ++odd) {
       const Finding finding = only_finding(one_dataset(kMany, one_odd(world, odd)));
-      EXPECT_EQ(finding.code, "LS411");
+      EXPECT_EQ(finding.code, Code::kShardsOverlap);
       EXPECT_EQ(finding.culprits, RankSet{Rank{odd}});
       EXPECT_EQ(finding.confidence, Confidence::kLikely);
       EXPECT_THAT(finding.cause, HasSubstr("its seed differs"));
@@ -143,7 +143,7 @@ TEST(SamplerShards, OneSeedAgainstAStrictMajorityOfThreeOrMoreConvicts) {
 // Of few samples, two ranks may share none by chance.
 TEST(SamplerShards, DisjointByChanceConvictsNobody) {
   const Finding finding = only_finding(one_dataset(9, {{{0, 1, 2}, {3, 4, 5}, {0, 3, 6}}}));
-  EXPECT_EQ(finding.code, "LS411");
+  EXPECT_EQ(finding.code, Code::kShardsOverlap);
   EXPECT_TRUE(finding.culprits.empty());
 }
 
@@ -152,7 +152,7 @@ TEST(SamplerShards, TwoRanksThatTakeOneShare) {
   for (std::vector<Numbers>& epoch : epochs)
     epoch[1] = epoch[2];
   const Finding finding = only_finding(one_dataset(kMany, epochs));
-  EXPECT_EQ(finding.code, "LS411");
+  EXPECT_EQ(finding.code, Code::kShardsOverlap);
   EXPECT_THAT(finding.cause, HasSubstr("two ranks take one rank's share"));
   EXPECT_TRUE(finding.culprits.empty());
   EXPECT_EQ(finding.affected, (RankSet{Rank{1}, Rank{2}}));
@@ -170,7 +170,7 @@ TEST(SamplerShards, NeighbouringBlocksThatOverlapConvictNobody) {
   epochs[0][2].push_back(2);
   for (const char* order : {"sequential", "shuffled"}) {
     const Finding finding = only_finding(one_dataset(90, epochs, {{"order", order}}));
-    EXPECT_EQ(finding.code, "LS411");
+    EXPECT_EQ(finding.code, Code::kShardsOverlap);
     EXPECT_TRUE(finding.culprits.empty());
     EXPECT_THAT(finding.headline, HasSubstr("30, 31, 32"));
     EXPECT_THAT(finding.cause, HasSubstr("neighbouring blocks overlap"));
@@ -181,7 +181,7 @@ TEST(SamplerShards, TheSameDrawsOnEveryRankAreNoReplacement) {
   const Numbers draws = shuffled(kMany, 3);
   const Finding finding =
       only_finding(one_dataset(kMany, {{draws, draws}}, {{"draws", "with_replacement"}}));
-  EXPECT_EQ(finding.code, "LS411");
+  EXPECT_EQ(finding.code, Code::kShardsOverlap);
   EXPECT_EQ(finding.cause, "nothing divides by rank");
 }
 
@@ -217,7 +217,7 @@ TEST(SamplerShards, WithoutAWholeJournalNobodyIsConvicted) {
   lockstep::Run run = one_dataset(kMany, one_odd(3, 1));
   run.journal_complete = false;
   const Finding finding = only_finding(run);
-  EXPECT_EQ(finding.code, "LS411");
+  EXPECT_EQ(finding.code, Code::kShardsOverlap);
   EXPECT_TRUE(finding.culprits.empty());
 }
 

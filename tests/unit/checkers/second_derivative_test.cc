@@ -60,7 +60,7 @@ TEST(SecondDerivative, NamesLayerAndNodeOfAnException) {
   const Verdict verdict = check(raising(kTorchs, "norm1"));
   ASSERT_EQ(verdict.findings.size(), 1U);
   const Finding& finding = verdict.findings.front();
-  EXPECT_EQ(finding.code, "LS504");
+  EXPECT_EQ(finding.code, Code::kNoSecondDerivative);
   EXPECT_EQ(finding.names, std::vector<std::string>{"norm1"});
   EXPECT_EQ(finding.headline,
             "layer norm1 has no second derivative: derivative for "
@@ -75,7 +75,7 @@ TEST(SecondDerivative, OneFindingForOneMistake) {
   // The exception is not told a second time as the end of a rank.
   const auto judgement = checkers::judge(raising(kTorchs, "norm1"), checkers::all_checkers());
   ASSERT_EQ(judgement.findings.size(), 1U);
-  EXPECT_EQ(judgement.findings.front().code, "LS504");
+  EXPECT_EQ(judgement.findings.front().code, Code::kNoSecondDerivative);
 }
 
 TEST(SecondDerivative, AnotherExceptionIsTheEndOfARank) {
@@ -95,7 +95,7 @@ TEST(SecondDerivative, WithoutAPenaltyTheTextsMeanSomethingElse) {
 TEST(SecondDerivative, AConstantPenaltyDoesNotTrain) {
   const Verdict verdict = check(with_gradients({1, 2, 7}, {5}));
   ASSERT_EQ(verdict.findings.size(), 1U);
-  EXPECT_EQ(verdict.findings.front().code, "LS504");
+  EXPECT_EQ(verdict.findings.front().code, Code::kNoSecondDerivative);
   EXPECT_EQ(verdict.findings.front().names, std::vector<std::string>{"w"});
 }
 

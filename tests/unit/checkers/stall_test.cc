@@ -46,15 +46,15 @@ TEST(Stall, WhatTheAbsentRankSleepsOnIsNamed) {
     return stalled([=](ThreadState& thread) { thread.wchan = wchan; });
   };
   const Finding sleeping = said_of(in("hrtimer_nanosleep"));
-  EXPECT_EQ(sleeping.code, "LS303");
-  EXPECT_EQ(sleeping.also, std::vector<std::string>{"LS301"});
+  EXPECT_EQ(sleeping.code, Code::kStalledOutside);
+  EXPECT_EQ(sleeping.also, std::vector<Code>{Code::kAbsentRank});
   EXPECT_EQ(sleeping.culprits, RankSet{Rank{1}});
   EXPECT_EQ(sleeping.confidence, Confidence::kLikely);
   EXPECT_EQ(
       sleeping.headline,
       "rank 1 sleeps, and had not entered all_reduce dp#2 when the run was ended; rank 0 waited");
-  EXPECT_EQ(said_of(in("do_sys_poll")).code, "LS303");
-  EXPECT_EQ(said_of(in("anon_pipe_read")).code, "LS303");
+  EXPECT_EQ(said_of(in("do_sys_poll")).code, Code::kStalledOutside);
+  EXPECT_EQ(said_of(in("anon_pipe_read")).code, Code::kStalledOutside);
   EXPECT_EQ(said_of(stalled([](ThreadState& thread) {
               thread.state = 'T';
             })).headline.rfind("rank 1 is stopped by a signal", 0),
@@ -69,7 +69,7 @@ TEST(Stall, WhoWaitsForWhatAnotherRankHasIsNotNamed) {
       sample.held_by = {Rank{0}};
   }
   const Finding finding = said_of(run);
-  EXPECT_EQ(finding.code, "LS303");
+  EXPECT_EQ(finding.code, Code::kStalledOutside);
   EXPECT_TRUE(finding.culprits.empty());
   EXPECT_EQ(finding.affected, RankSet::all(2));
   EXPECT_EQ(finding.headline,
@@ -119,7 +119,7 @@ TEST(Stall, WhoWaitsForItsGpuWaitsForThoseWhoDidNotCome) {
     return run;
   };
   const Finding finding = said_of(waiting_in({"", "cuStreamSynchronize", "cudaStreamSynchronize"}));
-  EXPECT_EQ(finding.code, "LS303");
+  EXPECT_EQ(finding.code, Code::kStalledOutside);
   EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
   EXPECT_EQ(finding.seq, 2U);
   for (const auto& elsewhere : {std::vector<std::string>{"at::native::sum"}, {}}) {
@@ -144,7 +144,7 @@ TEST(Stall, WhoMayWaitForItsGpuIsNotBusyWithItsOwn) {
 
 TEST(Stall, OneOfThreeIsNamedOnlyWhereItIsBusyWithItsOwn) {
   const Finding own = said_of(late({Rank{0}}, waits_for_own_threads));
-  EXPECT_EQ(own.code, "LS301");
+  EXPECT_EQ(own.code, Code::kAbsentRank);
   EXPECT_EQ(own.culprits, RankSet{Rank{0}});
   EXPECT_EQ(own.cause, "rank 0 is busy with something of its own");
   EXPECT_EQ(own.evidence.front().rfind("rank 0: waits for a lock, a queue or a thread of its", 0),
@@ -164,7 +164,7 @@ TEST(Stall, OneOfThreeIsNamedOnlyWhereItIsBusyWithItsOwn) {
   for (const char* const wchan : {"futex_do_wait", "sk_wait_data", "do_sigtimedwait", ""}) {
     const Finding unknown =
         said_of(late({Rank{0}}, [&](StateSample&, ThreadState& thread) { thread.wchan = wchan; }));
-    EXPECT_EQ(unknown.code, "LS301") << wchan;
+    EXPECT_EQ(unknown.code, Code::kAbsentRank) << wchan;
     EXPECT_TRUE(unknown.culprits.empty()) << "another rank may have to end it: " << wchan;
     EXPECT_EQ(unknown.cause, "");
   }
@@ -251,11 +251,11 @@ TEST(Stall, WhoIsStoppedInsideTheCallIsNamed) {
     return said_of(run);
   };
   const Finding one = inside(1);
-  EXPECT_EQ(one.code, "LS303");
+  EXPECT_EQ(one.code, Code::kStalledOutside);
   EXPECT_EQ(one.culprits, RankSet{Rank{1}});
   EXPECT_EQ(one.affected, RankSet{Rank{0}});
   EXPECT_EQ(one.headline, "rank 1 is stopped by a signal inside all_reduce dp#2; rank 0 waited");
-  EXPECT_EQ(inside(2).code, "LS307") << "somebody stopped the whole job";
+  EXPECT_EQ(inside(2).code, Code::kEveryoneInside) << "somebody stopped the whole job";
   EXPECT_EQ(inside(0).culprits, RankSet{});
 }
 
@@ -291,17 +291,17 @@ TEST(Stall, AWorkerOfAPoolThatHasNoTaskSaysSoAndWhatItDidLast) {
 TEST(Stall, TheBackwardOfDdpIsAWaitToo) {
   lockstep::Run run = stalled([](ThreadState& thread) { thread.state = 'T'; },
                               all_reduce("dp", 8).async().pending());
-  EXPECT_EQ(said_of(run).code, "LS303");
+  EXPECT_EQ(said_of(run).code, Code::kStalledOutside);
   run.stacks.clear();
   EXPECT_TRUE(checkers::Deadlock().check(run).findings.empty()) << "nobody is seen to wait for it";
 }
 
 TEST(Stall, WithoutANameNobodyIsBlamedOnTwoRanks) {
   const Finding somewhere = said_of(stalled([](ThreadState&) {}));  // In some futex.
-  EXPECT_EQ(somewhere.code, "LS301");
+  EXPECT_EQ(somewhere.code, Code::kAbsentRank);
   EXPECT_TRUE(somewhere.culprits.empty());
   const Finding running = said_of(stalled([](ThreadState& thread) { thread.state = 'R'; }));
-  EXPECT_EQ(running.code, "LS301");
+  EXPECT_EQ(running.code, Code::kAbsentRank);
   EXPECT_TRUE(running.culprits.empty());
 }
 
@@ -311,7 +311,7 @@ TEST(Stall, AShortSleepIsNone) {
     thread.wchan = "hrtimer_nanosleep";
     thread.context_switches = ++switches;
   }));
-  EXPECT_EQ(polling.code, "LS301");
+  EXPECT_EQ(polling.code, Code::kAbsentRank);
   EXPECT_TRUE(polling.culprits.empty());
 }
 
@@ -319,7 +319,7 @@ TEST(Stall, WhoWaitsForOthersInTheStoreIsNotStalledOnItsOwn) {
   lockstep::Run run = stalled([](ThreadState& thread) { thread.wchan = "do_sys_poll"; });
   run.stacks.push_back(stack_of(run, Rank{1}, {"poll", "c10d::TCPStore::doWait"}));
   const Finding said = said_of(run);
-  EXPECT_EQ(said.code, "LS301");
+  EXPECT_EQ(said.code, Code::kAbsentRank);
   EXPECT_TRUE(said.culprits.empty());
   EXPECT_EQ(said.evidence.front(), "rank 1: waits for the store at t.py:5");
 }
@@ -335,12 +335,12 @@ TEST(Stall, WhoEndsAJobWithinSecondsMayHaveEndedASlowOne) {
 
 TEST(Stall, WhoHasLostPatienceBeforeTheUsualTimeMayBeWrong) {
   lockstep::Run run = stalled([](ThreadState& thread) { thread.wchan = "hrtimer_nanosleep"; });
-  EXPECT_EQ(said_of(run).code, "LS303");
+  EXPECT_EQ(said_of(run).code, Code::kStalledOutside);
   for (Process& process : run.processes)  // They have waited as long for a call that came.
     process.collectives.front().issued_ns -= 15'000 * kMs;
   EXPECT_TRUE(checkers::Deadlock().check(run).findings.empty());
   run.acted.back().action = "deadline";
-  EXPECT_EQ(said_of(run).code, "LS303") << "asked for";
+  EXPECT_EQ(said_of(run).code, Code::kStalledOutside) << "asked for";
 }
 
 TEST(Stall, WhatIsNotKnownConvictsNobody) {

@@ -43,7 +43,7 @@ Run never_met() {
 TEST(Strangers, RanksThatNeverMetHadAnotherPeer) {
   const auto finding = met_another_job(never_met());
   ASSERT_TRUE(finding.has_value());
-  EXPECT_EQ(finding->code, "LS107");
+  EXPECT_EQ(finding->code, Code::kNeverJoined);
   EXPECT_EQ(finding->headline,
             "the peer of rank 0 is no process of this job: pid 4711 (python other.py)");
   EXPECT_THAT(finding->culprits, ::testing::IsEmpty());

@@ -58,7 +58,7 @@ TEST(Exiting, AThreadThatIsNotADaemonIsNamedWithItsLine) {
   const auto judged = checkers::judge(run, checkers::all_checkers());
   ASSERT_EQ(judged.findings.size(), 1U);
   const Finding& finding = judged.findings.front();
-  EXPECT_EQ(finding.code, "LS103");
+  EXPECT_EQ(finding.code, Code::kWillNotExit);
   EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
   EXPECT_EQ(finding.headline,
             "rank 1 will not exit: its program is over, and it waits for a thread that is not a "

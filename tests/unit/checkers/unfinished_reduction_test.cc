@@ -41,7 +41,7 @@ TEST(UnreducedGradients, TheRankThatSaysSoIsNamedAndItsEndIsAConsequence) {
     const auto judged = checkers::judge(left_out(world), checkers::all_checkers());
     ASSERT_EQ(judged.findings.size(), 1U);
     const Finding& finding = judged.findings.front();
-    EXPECT_EQ(finding.code, "LS208");
+    EXPECT_EQ(finding.code, Code::kMissingCall);
     EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
     EXPECT_EQ(finding.seq, 2U);
     ASSERT_EQ(finding.sites.size(), 2U);
@@ -59,7 +59,7 @@ TEST(UnreducedGradients, WhereAllSaySoItIsTheProgram) {
   EXPECT_EQ(checkers::UnreducedGradients().check(run).outcome, Outcome::kPass);
   const auto judged = checkers::judge(run, checkers::all_checkers());
   ASSERT_EQ(judged.findings.size(), 1U);
-  EXPECT_EQ(judged.findings[0].code, "LS101");
+  EXPECT_EQ(judged.findings[0].code, Code::kRankDied);
   EXPECT_TRUE(judged.findings[0].culprits.empty());
 }
 

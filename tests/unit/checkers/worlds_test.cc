@@ -83,7 +83,7 @@ TEST(WorldsTest, AStatusOfOneAloneOrAnExceptionStaysAFailure) {
     const Judgement failed = judged({world_of(run, 0)});
     ASSERT_THAT(failed.findings, SizeIs(1));
     EXPECT_EQ(failed.findings[0].severity, Severity::kError);
-    EXPECT_THAT(failed.findings[0].also, Contains("LS108"));
+    EXPECT_THAT(failed.findings[0].also, Contains(Code::kHiddenFailure));
   }
 }
 
@@ -111,7 +111,7 @@ TEST(WorldsTest, AnAttemptThatWasFollowedIsANoteWithItsLine) {
   EXPECT_EQ(finding.severity, Severity::kNote);
   EXPECT_THAT(finding.headline, HasSubstr("phase 1 of 2: rank 1 raised: ValueError: no label"));
   EXPECT_THAT(finding.evidence, Contains(HasSubstr("launcher (pid 7) started all ranks again")));
-  EXPECT_THAT(finding.also, Not(Contains("LS108")));
+  EXPECT_THAT(finding.also, Not(Contains(Code::kHiddenFailure)));
   EXPECT_EQ(finding.world, "phase 1 of 2");
   // Another job of the same command is no other attempt.
   EXPECT_EQ(judged({world_of(with_exception(), 0), world_of(healthy(), 0)}).findings[0].severity,
@@ -151,7 +151,7 @@ TEST(WorldsTest, TasksOfOneLauncherThatNeverMetAreAWarning) {
   };
   const Judgement apart = tasks(1);
   ASSERT_THAT(apart.findings, SizeIs(1));
-  EXPECT_EQ(apart.findings[0].code, "LS107");
+  EXPECT_EQ(apart.findings[0].code, Code::kNeverJoined);
   EXPECT_EQ(apart.findings[0].severity, Severity::kWarning);
   EXPECT_THAT(tasks(0).findings, IsEmpty()) << "one task did both";
   EXPECT_THAT(tasks(std::nullopt).findings, IsEmpty()) << "no task at all";

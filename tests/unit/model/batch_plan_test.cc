@@ -19,28 +19,28 @@ Finding only_finding(const lockstep::Run& run) {
   return judged.findings.empty() ? Finding{} : judged.findings.front();
 }
 
-std::string deadlock_code(const lockstep::Run& run) {
+Code deadlock_code(const lockstep::Run& run) {
   const Verdict verdict = checkers::Deadlock().check(run);
-  return verdict.findings.empty() ? "" : verdict.findings.front().code;
+  return verdict.findings.empty() ? Code::kNone : verdict.findings.front().code;
 }
 
 TEST(UnevenBatches, TheRankThatRanOutIsNamedOnTwoRanksToo) {
   const Finding finding = only_finding(uneven_run({5, 3}));
-  EXPECT_EQ(finding.code, "LS305");
+  EXPECT_EQ(finding.code, Code::kUnevenBatches);
   EXPECT_EQ(finding.headline.rfind("rank 1 ran 3 of 5 batches; its loader ended", 0), 0U)
       << finding.headline;
   EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
   EXPECT_EQ(finding.affected, RankSet{Rank{0}});
   EXPECT_EQ(finding.confidence, Confidence::kCertain);
-  EXPECT_EQ(finding.also, std::vector<std::string>{"LS301"});
+  EXPECT_EQ(finding.also, std::vector<Code>{Code::kAbsentRank});
   EXPECT_EQ(finding.seq, 6U);
 }
 
 TEST(UnevenBatches, SeveralMayHaveRunOutAndOneAtOnce) {
   EXPECT_EQ(only_finding(uneven_run({2, 12, 2})).culprits, (RankSet{Rank{0}, Rank{2}}));
-  EXPECT_EQ(only_finding(uneven_run({2, 12, 2})).code, "LS305");
+  EXPECT_EQ(only_finding(uneven_run({2, 12, 2})).code, Code::kUnevenBatches);
   const Finding nothing = only_finding(uneven_run({4, 0}));
-  EXPECT_EQ(nothing.code, "LS305");
+  EXPECT_EQ(nothing.code, Code::kUnevenBatches);
   EXPECT_EQ(nothing.culprits, RankSet{Rank{1}});
 }
 
@@ -54,19 +54,19 @@ TEST(UnevenBatches, EvenOnesThatGoToTheirEndAreHealthy) {
 TEST(UnevenBatches, AnotherReasonToWaitIsNotTakenForIt) {
   lockstep::Run run = uneven_run({5, 3});
   run.plan.batches = {5, 4};
-  EXPECT_EQ(deadlock_code(run), "LS301") << "it has a batch left";
+  EXPECT_EQ(deadlock_code(run), Code::kAbsentRank) << "it has a batch left";
   run = uneven_run({5, 3});
   run.plan.batches.clear();
-  EXPECT_EQ(deadlock_code(run), "LS301") << "nothing is known of batches";
+  EXPECT_EQ(deadlock_code(run), Code::kAbsentRank) << "nothing is known of batches";
   run = uneven_run({5, 3});
   run.plan.scenario.clear();
-  EXPECT_EQ(deadlock_code(run), "LS301") << "not the suite";
+  EXPECT_EQ(deadlock_code(run), Code::kAbsentRank) << "not the suite";
   run = uneven_run({5, 3});
   for (Request& request : run.requests) {
     if (request.message == "exhausted")
       request.message = "state";
   }
-  EXPECT_EQ(deadlock_code(run), "LS301") << "it was not told that there are no more";
+  EXPECT_EQ(deadlock_code(run), Code::kAbsentRank) << "it was not told that there are no more";
 }
 
 TEST(UnevenBatches, ACallThatWasLeftOutBeforeIsNotTakenForIt) {
@@ -81,20 +81,20 @@ TEST(UnevenBatches, ACallThatWasLeftOutBeforeIsNotTakenForIt) {
     --process->groups[0].issued;
   for (StateSample& sample : run.states)
     --sample.head;
-  EXPECT_NE(deadlock_code(run), "LS305");
+  EXPECT_NE(deadlock_code(run), Code::kUnevenBatches);
 }
 
 TEST(UnevenBatches, DifferentCallsBeforeAreNotTakenForIt) {
   lockstep::Run run = uneven_run({5, 3});
   process_of(run, Rank{1}).collectives[1].numel_in = 9;
-  EXPECT_NE(deadlock_code(run), "LS305");
+  EXPECT_NE(deadlock_code(run), Code::kUnevenBatches);
 }
 
 TEST(UnevenBatches, WithoutTheJournalNobodyIsNamed) {
   lockstep::Run run = uneven_run({5, 3});
   run.journal_complete = false;
   for (const Finding& finding : checkers::judge(run, checkers::all_checkers()).findings) {
-    EXPECT_NE(finding.code, "LS305");
+    EXPECT_NE(finding.code, Code::kUnevenBatches);
     EXPECT_TRUE(finding.culprits.empty());
   }
 }
@@ -120,7 +120,7 @@ TEST(UnevenBatches, GradientsAreJudgedAmongThoseThatHaveABatch) {
             Outcome::kPass);
   const Verdict half = checkers::GradientReference().check(two_of_three({2, 4}, {2, 4}));
   ASSERT_EQ(half.findings.size(), 1U);
-  EXPECT_EQ(half.findings[0].code, "LS506") << "a factor of this step alone";
+  EXPECT_EQ(half.findings[0].code, Code::kUniformFactor) << "a factor of this step alone";
   const Verdict one = checkers::GradientReference().check(two_of_three({1, 2}, {2, 1}));
   ASSERT_EQ(one.findings.size(), 1U);
   EXPECT_TRUE(one.findings[0].culprits.empty()) << "one of two is no minority";
@@ -140,7 +140,7 @@ TEST(UnevenBatches, BuffersAreTheLargestRanksThatHasABatch) {
   EXPECT_EQ(entry(8).outcome, Outcome::kPass) << entry(8).reason;
   const Verdict stale = entry(7);
   ASSERT_EQ(stale.findings.size(), 1U);
-  EXPECT_EQ(stale.findings[0].code, "LS402");
+  EXPECT_EQ(stale.findings[0].code, Code::kBufferDiffers);
   EXPECT_NE(stale.findings[0].headline.find("rank 1's"), std::string::npos);
 }
 

@@ -44,7 +44,7 @@ TEST(GroupsByStore, AreOneWhereTheirMembersMeet) {
   EXPECT_TRUE(views[0].fully_seen());
   const Verdict verdict = CollectiveOrder().check(run);
   ASSERT_EQ(verdict.findings.size(), 1U) << verdict.reason;
-  EXPECT_EQ(verdict.findings[0].code, "LS204");
+  EXPECT_EQ(verdict.findings[0].code, Code::kDifferentReduction);
   EXPECT_EQ(verdict.findings[0].culprits, RankSet{Rank{1}});
 }
 
@@ -58,7 +58,8 @@ void expect_undecided(const lockstep::Run& run, const std::string& why) {
   const Verdict verdict = CollectiveOrder().check(run);
   EXPECT_EQ(verdict.outcome, Outcome::kUndecided);
   EXPECT_TRUE(verdict.findings.empty());
-  EXPECT_NE(verdict.reason.find("LS901"), std::string::npos) << verdict.reason;
+  EXPECT_NE(verdict.reason.find(text_of(Code::kHistoryIncomplete)), std::string::npos)
+      << verdict.reason;
 }
 
 TEST(GroupsByStore, OfWhichNobodyKnowsWhereTheyMeetAreLeftAlone) {

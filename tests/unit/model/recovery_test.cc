@@ -37,7 +37,7 @@ TEST(Recovery, ACallThatFailedAndThatAllGotOverIsANote) {
     const auto judgement = judged(make_run(one_left(world, steps("1", 6))));
     ASSERT_EQ(judgement.findings.size(), 1U);
     const Finding& note = judgement.findings.front();
-    EXPECT_EQ(note.severity, Severity::kNote) << note.code << note.headline;
+    EXPECT_EQ(note.severity, Severity::kNote) << text_of(note.code) << note.headline;
     EXPECT_EQ(judgement.outcome, Outcome::kPass);
     EXPECT_TRUE(note.culprits.empty());
     EXPECT_THAT(note.headline, HasSubstr("rank 1 left group 0 without all_reduce 0#3"));
@@ -63,7 +63,7 @@ TEST(Recovery, ACallThatReturnedIsNotGotOver) {
   const Row wrong = steps("0", 3) + Row{all_reduce("0", 4).with(history::DType::kInt32)};
   const auto judgement = judged(make_run({steps("0", 4) + steps("1", 3), wrong + steps("1", 3)}));
   ASSERT_EQ(judgement.findings.size(), 1U);
-  EXPECT_EQ(judgement.findings.front().code, "LS203");
+  EXPECT_EQ(judgement.findings.front().code, Code::kDifferentDtype);
   EXPECT_EQ(judgement.findings.front().severity, Severity::kError);
 }
 
@@ -93,7 +93,7 @@ TEST(Recovery, ACallThatRaisedOnAllIsNoMismatchAnyMore) {
                                           steps("0", 3) + Row{all_reduce("0", 4).failed()} + after,
                                           steps("0", 3) + Row{barrier("0").failed()} + after}));
   ASSERT_EQ(judgement.findings.size(), 1U);
-  EXPECT_EQ(judgement.findings.front().code, "LS201");
+  EXPECT_EQ(judgement.findings.front().code, Code::kDifferentOp);
   EXPECT_EQ(judgement.findings.front().severity, Severity::kNote);
   EXPECT_EQ(judgement.outcome, Outcome::kPass);
 }
@@ -103,7 +103,7 @@ TEST(Recovery, WhoFailsLaterIsNotHiddenByIt) {
   raises(run, Rank{2}, "ValueError: no label", last_event(run) + 10 * kMs);
   const auto judgement = judged(run);
   ASSERT_EQ(judgement.findings.size(), 2U);
-  EXPECT_EQ(judgement.findings.front().code, "LS101");
+  EXPECT_EQ(judgement.findings.front().code, Code::kRankDied);
   EXPECT_EQ(judgement.findings.front().culprits, RankSet{Rank{2}});
   EXPECT_EQ(judgement.findings.back().severity, Severity::kNote);
 }

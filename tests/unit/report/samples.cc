@@ -37,7 +37,7 @@ Verdict check(std::string name, Outcome outcome, std::string reason,
 
 Finding absent_rank() {
   Finding finding;
-  finding.code = "LS301";
+  finding.code = Code::kAbsentRank;
   finding.headline = "rank 3 has not entered all_reduce dp#1291; 7 ranks wait in it";
   finding.culprits = ranks({3});
   finding.affected = ranks({0, 1, 2, 4, 5, 6, 7});
@@ -69,8 +69,8 @@ Finding absent_rank() {
 
 Finding wrong_gradient() {
   Finding finding;
-  finding.code = "LS506";
-  finding.also = {"LS501"};
+  finding.code = Code::kUniformFactor;
+  finding.also = {Code::kGradientWrong};
   finding.headline =
       "every gradient is 3 times the reference: a sum over 3 ranks where a mean is declared";
   finding.affected = ranks({0, 1, 2});
@@ -139,8 +139,8 @@ Report mismatch() {
   report.exit_status = 1;
   report.wall_s = 3.25;
   Finding finding;
-  finding.code = "LS201";
-  finding.also = {"LS202"};
+  finding.code = Code::kDifferentOp;
+  finding.also = {Code::kDifferentSize};
   finding.headline =
       "ranks disagree on collective world#2: 2 ranks call all_reduce, 2 ranks call broadcast, and "
       "every later "
@@ -156,11 +156,11 @@ Report mismatch() {
                       "rank 1,3   broadcast from 0   4 x float32"};
   finding.help = "make both branches issue the same collectives in the same order";
   Finding slow;
-  slow.code = "LS304";
+  slow.code = Code::kSlow;
   slow.severity = Severity::kNote;
   slow.headline = "rank 2 was the last into 118 of 120 collectives, by 0.4 s on average";
   Finding dropped;
-  dropped.code = "LS902";
+  dropped.code = Code::kEventsDropped;
   dropped.severity = Severity::kWarning;
   dropped.headline = "rank 1 dropped 17 records: its history was full";
   report.findings = {slow, finding, dropped};
@@ -180,7 +180,7 @@ Report killed() {
   report.ranks[2].signaled = 9;
   report.ranks[5].exited.reset();
   Finding finding;
-  finding.code = "LS101";
+  finding.code = Code::kRankDied;
   finding.headline =
       "rank 2 was killed by SIGKILL at 41.2 s; 7 ranks then timed out waiting for it";
   finding.culprits = ranks({2});
@@ -220,14 +220,31 @@ Report healthy_suite() {
                       {"grad/fc2.weight", 1.1e-15, 4.44e-15, "double", "", 9.4e5},
                       {"loss", 0, 1e-15, "double", "", std::nullopt}};
   numeric.mutants = {
-      {"sum_for_mean", "ddp", "LS506", {"LS506"}, {}, {}, true},
-      {"skip_bucket_then_collective", "ddp", "LS208", {"LS208"}, ranks({1}), ranks({1}), true},
-      {"raises_in_backward", "ddp", "LS101", {"LS101"}, ranks({2}), ranks({2}), true}};
+      {"sum_for_mean", "ddp", Code::kUniformFactor, {Code::kUniformFactor}, {}, {}, true},
+      {"skip_bucket_then_collective",
+       "ddp",
+       Code::kMissingCall,
+       {Code::kMissingCall},
+       ranks({1}),
+       ranks({1}),
+       true},
+      {"raises_in_backward",
+       "ddp",
+       Code::kRankDied,
+       {Code::kRankDied},
+       ranks({2}),
+       ranks({2}),
+       true}};
   CaseReport exact = suite_case("buffer-broadcast", 5, "/broadcast=on", Outcome::kPass);
   exact.measures = {{"buffer/bn.running_mean", 0, 0, "exact", "", std::nullopt}};
   exact.marks = {"buffers differed before the broadcast"};
-  exact.mutants = {
-      {"broadcast_from_rank_1", "ddp", "LS402", {"LS402"}, ranks({1}), ranks({1}), true}};
+  exact.mutants = {{"broadcast_from_rank_1",
+                    "ddp",
+                    Code::kBufferDiffers,
+                    {Code::kBufferDiffers},
+                    ranks({1}),
+                    ranks({1}),
+                    true}};
   CaseReport skipped = suite_case("buffer-broadcast", 2, "/broadcast=off", Outcome::kSkipped);
   skipped.reason = "not applicable: the implementation declares that it has no buffers of its own";
   skipped.wall_s = 0;
@@ -247,7 +264,7 @@ Report failing_suite() {
                     {"grad/fc2.weight", kNan, 4.44e-15, "double", "", kInf}};
   CaseReport stuck = suite_case("gradient-equivalence", 8, "", Outcome::kFail);
   Finding left_out;
-  left_out.code = "LS407";
+  left_out.code = Code::kOutsideBuckets;
   left_out.headline = "fc2.bias is in no bucket: no collective carries its gradient";
   left_out.names = {"fc2.bias"};
   Finding other = left_out, third = left_out;
@@ -258,9 +275,15 @@ Report failing_suite() {
   CaseReport missed = suite_case("buffer-broadcast", 3, "/broadcast=on", Outcome::kUndecided);
   missed.reason = "mutant no_buffer_broadcast not caught";
   missed.mutants = {
-      {"no_buffer_broadcast", "ddp", "LS402", {"LS301"}, ranks({1, 2}), ranks({0}), false},
-      {"broadcast_from_rank_1", "ddp", "LS402", {}, ranks({1}), {}, false},
-      {"no_initial_broadcast", "ddp", "LS406", {"LS406"}, {}, {}, true}};
+      {"no_buffer_broadcast",
+       "ddp",
+       Code::kBufferDiffers,
+       {Code::kAbsentRank},
+       ranks({1, 2}),
+       ranks({0}),
+       false},
+      {"broadcast_from_rank_1", "ddp", Code::kBufferDiffers, {}, ranks({1}), {}, false},
+      {"no_initial_broadcast", "ddp", Code::kInitialValue, {Code::kInitialValue}, {}, {}, true}};
   CaseReport optional = suite_case("buffer-broadcast", 3, "/broadcast=off", Outcome::kUndecided);
   optional.id = "buffer-broadcast/ddp/w3/float32/broadcast=off";
   optional.dtype = "float32";
@@ -277,7 +300,7 @@ Report hostile() {
   report.wall_s = 1234.5678;
   report.command = {"sh", "-c", "printf '\xff'"};
   Finding finding;
-  finding.code = "LS101";
+  finding.code = Code::kRankDied;
   finding.headline =
       "rank 7 raised: \x1b[2J\x1b]0;owned\x07<b>&\"quoted\"</b> ]]> \xff\xfe \xc3\xa9t\xc3\xa9 "
       "\xef\xbf\xbf\r\ttail";

@@ -38,6 +38,17 @@ TEST(Catalogue, CodesAndSlugsAreUniqueAndAscending) {
   }
 }
 
+TEST(Catalogue, EveryCodeHasItsEntryAndItsRow) {
+  ASSERT_EQ(kCodes.size(), catalogue().size() + 1);
+  for (std::size_t i = 0; i < kCodes.size(); ++i)
+    EXPECT_EQ(kCodes[i].code, static_cast<Code>(i)) << kCodes[i].text;
+  for (std::size_t i = 0; i < catalogue().size(); ++i) {
+    EXPECT_EQ(catalogue()[i].code, kCodes[i + 1].text);
+    EXPECT_EQ(catalogue()[i].slug, kCodes[i + 1].slug);
+    EXPECT_EQ(catalogue()[i].title, kCodes[i + 1].title);
+  }
+}
+
 TEST(Catalogue, HasTheFirstMembersOfEveryRange) {
   const auto expect_range = [](int first, int last) {
     for (int code = first; code <= last; ++code)

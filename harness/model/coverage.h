@@ -1,0 +1,23 @@
+// What of a run is on record. That something is absent proves only something where it would be.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "harness/history/run.h"
+#include "harness/verdict/codes.h"
+
+namespace lockstep {
+
+/// The journal of the supervisor says all that happened so far: absence of a record is absence of
+/// the event.
+inline bool journal_is_whole(const Run& run) { return run.live || run.journal_complete; }
+
+/// Why the absence of an event proves nothing (yet); empty where it does.
+std::string why_open(const Run& run);
+
+/// "LS901: group dp was met late on rank 1": the evidence that a check lacks, as its reason.
+std::string incomplete(std::string_view what);
+std::string lacking(Code code, std::string_view what);
+
+}  // namespace lockstep
