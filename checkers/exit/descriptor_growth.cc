@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "harness/model/error_patterns.h"
 #include "harness/model/group_view.h"
 
 namespace lockstep::checkers {
@@ -64,16 +65,11 @@ std::string slope(const Run& run, const Growth& growth) {
 /// Then that is the finding, and the checker process-end tells it.
 bool said_so_itself(const Run& run, Rank rank) {
   return std::any_of(run.raised.begin(), run.raised.end(), [&](const Raised& raised) {
-    return raised.rank == rank && speaks_of_descriptors(raised.text);
+    return raised.rank == rank && says(raised.text, Says::kNoDescriptor);
   });
 }
 
 }  // namespace
-
-bool speaks_of_descriptors(const std::string& text) {
-  return text.find("Too many open files") != std::string::npos ||
-         text.find("received 0 items of ancdata") != std::string::npos;
-}
 
 std::vector<std::string> descriptors_of(const Run& run, Rank rank) {
   const std::map<Rank, Growth> all = growths(run);

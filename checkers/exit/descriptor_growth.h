@@ -21,9 +21,6 @@ inline constexpr const char* kHelpWithDescriptors =
     "`ulimit -n`; the sharing strategy file_system only moves them to /dev/shm, where "
     "torch_shm_manager must clean up";
 
-/// A text that says that a process had no descriptor left.
-bool speaks_of_descriptors(const std::string& text);
-
 /// What a rank had open, at first and at last: a line each. Empty where it was not seen.
 std::vector<std::string> descriptors_of(const Run& run, Rank rank);
 

@@ -100,7 +100,7 @@ std::vector<Handled> handled_by(const Run& run) {
         last = &sample;
     }
     if (last == nullptr || last->handles.empty() || last->raised_at.frames.empty() ||
-        speaks_of_a_peer(last->handles))
+        says(last->handles, Says::kPeerGone))
       continue;
     const Frame* const handler = handler_of(*last);
     if (handler != nullptr && !works_there(*process, *handler))

@@ -17,6 +17,7 @@
 #include "harness/history/rank_places.h"
 #include "harness/model/call_site.h"
 #include "harness/model/coverage.h"
+#include "harness/model/error_patterns.h"
 #include "harness/model/failure.h"
 #include "harness/model/gloo_teardown.h"
 #include "harness/model/group_view.h"
@@ -122,7 +123,7 @@ void add_who_ended_it(const Run& run, const Failure& first, Finding& finding) {
 /// Of a store that is gone, though rank 0, which has it as a rule, was there: the server closes the
 /// connection, too, of who asks for something that it cannot do.
 void say_of_whom_it_may_speak(const Run& run, const Failure& first, Finding& finding) {
-  if (first.exception.find("Application timeout caused pair closure") != std::string::npos) {
+  if (says(first.exception, Says::kPairClosed)) {
     finding.evidence.push_back(
         fmt::format("rank {} says that of itself: a wait of its own, which was not seen, had "
                     "expired before, and "
@@ -131,7 +132,7 @@ void say_of_whom_it_may_speak(const Run& run, const Failure& first, Finding& fin
     return;
   }
   const Rank host{0};
-  const bool of_a_crash = first.exception.find("remote server shutdown") != std::string::npos;
+  const bool of_a_crash = says(first.exception, Says::kServerGone);
   const Collective* const call =
       of_a_crash && first.rank != host ? at_work(run, host, first.at_ns) : nullptr;
   if (call == nullptr) {
@@ -185,7 +186,7 @@ void add_evidence(const Run& run, const std::vector<Failure>& failures, const Ra
     finding.also.push_back(Code::kLauncherWaitsInOrder);
     finding.evidence.push_back(std::move(late));
   }
-  if (speaks_of_descriptors(first.exception)) {
+  if (says(first.exception, Says::kNoDescriptor)) {
     for (std::string& line : descriptors_of(run, first.rank))
       finding.evidence.push_back(std::move(line));
     finding.help = kHelpWithDescriptors;

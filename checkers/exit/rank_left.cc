@@ -56,7 +56,7 @@ const Failure* without_the_store(const Run& run, const ProcessEnd& end,
                                  const std::vector<Failure>& failures) {
   const auto found = std::find_if(failures.begin(), failures.end(), [&](const Failure& failure) {
     return end.rank == Rank{0} && failure.rank != end.rank &&
-           failure.at_ns + kTeardownNs > end.at_ns && speaks_of_the_store(failure.exception) &&
+           failure.at_ns + kTeardownNs > end.at_ns && says(failure.exception, Says::kStoreGone) &&
            at_work(run, *end.rank, failure.at_ns) == nullptr;
   });
   return found == failures.end() ? nullptr : &*found;

@@ -43,9 +43,9 @@ std::optional<Finding> given_up(const Run& run) {
   RankSet told;
   bool by_pytorch = false;
   for (const Failure& failure : failures) {
-    if (speaks_of_its_watchdog(failure.exception))
+    if (says(failure.exception, Says::kWatchdog))
       told.insert(failure.rank);
-    by_pytorch = by_pytorch || speaks_of_a_limit(failure.exception);
+    by_pytorch = by_pytorch || says(failure.exception, Says::kLimit);
   }
   std::optional<Finding> stalled =
       stall(run, Situation(run, cutoff_ns), "when the first of those who waited gave up", told);

@@ -140,7 +140,7 @@ class Expiry {
 /// It did something afterwards, or was seen elsewhere, or failed otherwise.
 bool went_on(const ExpiredWait& wait, const std::vector<Failure>& failures) {
   return std::none_of(failures.begin(), failures.end(), [&](const Failure& failure) {
-    return failure.rank == wait.rank && is_the_expiry(failure.exception) &&
+    return failure.rank == wait.rank && says(failure.exception, Says::kExpired) &&
            failure.at_ns < wait.at_ns + 10 * kMomentNs;
   });
 }

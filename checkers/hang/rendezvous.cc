@@ -45,7 +45,7 @@ bool is_joining(const StackSample* stack) {
 const Raised* raised_while_joining(const Run& run, Rank rank) {
   const auto raised = std::find_if(run.raised.begin(), run.raised.end(), [&](const Raised& each) {
     return each.rank == rank && are_of_joining(each.raised_at.frames) &&
-           speaks_of_a_peer(each.text);
+           says(each.text, Says::kPeerGone);
   });
   return raised == run.raised.end() ? nullptr : &*raised;
 }

@@ -72,7 +72,7 @@ RankSet refused_in_the_call(const Run& run, const GroupView& group, const std::v
     const bool last = at.call == at.member->slots.back();
     if (last && std::any_of(run.raised.begin(), run.raised.end(), [&](const Raised& raised) {
           return raised.rank == at.member->rank && raised.pid == at.member->process->pid &&
-                 raised.at_ns >= at.call->issued_ns && speaks_of_its_own_splits(raised.text);
+                 raised.at_ns >= at.call->issued_ns && says(raised.text, Says::kOwnSplits);
         }))
       refused.insert(at.member->rank);
   }

@@ -8,17 +8,15 @@
 #include "checkers/blame/attribution.h"
 #include "harness/model/call_site.h"
 #include "harness/model/coverage.h"
+#include "harness/model/error_patterns.h"
 #include "harness/model/group_view.h"
 
 namespace lockstep::checkers {
 namespace {
 
-constexpr std::string_view kSays = "Expected to have finished reduction in the prior iteration";
-constexpr std::string_view kLists = "Parameter indices which did not receive grad";
-
 const Raised* what_it_says(const Run& run, Rank rank) {
   for (const Raised& raised : run.raised) {
-    if (raised.rank == rank && raised.text.find(kSays) != std::string::npos)
+    if (raised.rank == rank && says(raised.text, Says::kUnreduced))
       return &raised;
   }
   return nullptr;
@@ -26,7 +24,7 @@ const Raised* what_it_says(const Run& run, Rank rank) {
 
 /// "2 3", as the exception lists them; empty if it does not.
 std::string parameters_in(const std::string& text) {
-  const std::size_t list = text.find(kLists);
+  const std::size_t list = where_it_says(text, Says::kUnreducedList);
   const std::size_t begin = list == std::string::npos ? list : text.find(": ", list);
   if (begin == std::string::npos)
     return "";

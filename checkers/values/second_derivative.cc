@@ -45,7 +45,7 @@ std::optional<Finding> raised(const Run& run) {
   const Request* first = nullptr;
   for (const Request& request : run.requests) {
     if (request.role != Role::kRank || !request.rank || request.outcome != "failed" ||
-        !speaks_of_no_derivative(request.text))
+        !says(request.text, Says::kNoDerivative))
       continue;
     finding.affected.insert(*request.rank);
     const std::uint64_t at = request.answered_ns.value_or(request.at_ns);

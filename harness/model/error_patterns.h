@@ -1,37 +1,39 @@
-// What ranks say when they fail: of another rank, of the store, of their own arguments.
+// What an error's text means: of another rank, of the store, of the caller's own arguments. The
+// texts are rows (error_patterns.inc).
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace lockstep {
 
-/// What a rank says when another one is gone or silent.
-bool speaks_of_a_peer(std::string_view text);
+/// What a rank says when it fails. A text may mean several of these.
+enum class Says : std::uint16_t {
+  kPeerGone = 1U << 0U,   ///< Another rank is gone or silent.
+  kStoreGone = 1U << 1U,  ///< So is the store, which rank 0 holds as a rule; or nobody answers.
+  kExpired = 1U << 2U,    ///< The limit of a wait passed, for a message or in a collective.
+  kLimit = 1U << 3U,      ///< The limit of any wait of PyTorch's passed: no program lost patience.
+  kWatchdog =
+      1U << 4U,  ///< A collective takes too long on its device, or its communicator is gone.
+  kPairClosed =
+      1U << 5U,  ///< Gloo closed all connections of the group after a wait's limit passed.
+  kServerGone = 1U << 6U,    ///< The store's server closed the connection.
+  kOwnSplits = 1U << 7U,     ///< all_to_all_single: of splits that are not those of the own tensor.
+  kNoDerivative = 1U << 8U,  ///< Autograd: a layer has no second derivative.
+  kNoDescriptor = 1U << 9U,  ///< The process had no descriptor left.
+  kUnreduced = 1U << 10U,    ///< DDP: the last backward left out parameters.
+  kUnreducedList = 1U << 11U  ///< And which: their indices follow a colon.
+};
 
-/// What the wait says whose limit passes, where it waits for a message or in a collective.
-bool is_the_expiry(std::string_view text);
+bool says(std::string_view text, Says what);
 
-/// What a wait of PyTorch's says when the limit that it was given has passed: not the words of a
-/// program that lost patience.
-bool speaks_of_a_limit(std::string_view text);
+/// Where the words that mean it begin; npos if it does not.
+std::size_t where_it_says(std::string_view text, Says what);
 
-/// What a rank says whose store, which rank 0 holds as a rule, is gone, or has nobody's answer.
-bool speaks_of_the_store(std::string_view text);
-
-/// What is said where a collective takes too long on its device: by NCCL's watchdog, which ends the
-/// process, or by a call of another thread that this finds its communicator gone.
-bool speaks_of_its_watchdog(std::string_view text);
-
-/// What a call says of what it was given, whatever the other ranks do.
+/// The type of an exception that a call raises for what it was given, whatever the others do.
 bool speaks_of_its_arguments(std::string_view type);
-
-/// What all_to_all_single says of splits that are not those of the caller's own tensor.
-bool speaks_of_its_own_splits(std::string_view text);
-
-/// What autograd says where a layer has no second derivative.
-bool speaks_of_no_derivative(std::string_view text);
 
 struct Saying {
   std::string text{};

@@ -32,7 +32,7 @@ bool was_in_a_call(const Raised& raised) {
 
 /// Or else of a worker of its data loader, which it has connections to as well.
 bool tells_of_a_peer(const Raised& raised) {
-  return speaks_of_a_peer(raised.text) &&
+  return says(raised.text, Says::kPeerGone) &&
          (was_in_a_call(raised) || !in_data_loader(raised.raised_at.frames));
 }
 
@@ -121,7 +121,7 @@ void say_what_its_device_waited_for(const std::vector<GroupView>& groups, Failur
 /// them, whatever it says: a time of its own ran out, or it put the error of the call into its own
 /// words.
 void say_what_it_waited_for(const std::vector<GroupView>& groups, Failure& failure) {
-  if (speaks_of_its_watchdog(failure.exception)) {
+  if (says(failure.exception, Says::kWatchdog)) {
     say_what_its_device_waited_for(groups, failure);
     return;
   }
@@ -338,13 +338,13 @@ std::vector<Failure> failures_of(const Run& run, const std::vector<GroupView>& g
   for (const Request& request : run.requests) {
     if (request.role != Role::kRank || !request.rank || request.outcome != "failed" ||
         // The checker second-derivative tells of it.
-        (run.plan.options.count("penalty") > 0 && speaks_of_no_derivative(request.text)))
+        (run.plan.options.count("penalty") > 0 && says(request.text, Says::kNoDerivative)))
       continue;
     Failure failure{*request.rank,
                     request.answered_ns.value_or(request.at_ns),
                     fmt::format("raised: {}", first_line(request.text)),
                     request.text,
-                    speaks_of_a_peer(request.text),
+                    says(request.text, Says::kPeerGone),
                     false,
                     "",
                     site_of(*request.rank, request.raised_at.frames, "raised")};
