@@ -19,11 +19,6 @@ namespace {
 // Two looks at least this far apart found it on its way out.
 constexpr std::uint64_t kStaysNs = 4'000'000'000;
 constexpr std::uint64_t kOneLookNs = 3'000'000'000;
-constexpr std::string_view kPoolOfThreads = "/concurrent/futures/thread.py";
-
-bool ends_with(std::string_view text, std::string_view end) {
-  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
-}
 
 /// What keeps a process: in words, where, and whose evidence that is.
 struct Keeper {
@@ -34,17 +29,7 @@ struct Keeper {
   std::vector<std::string> evidence{};
 };
 
-bool is_in(const StackSample& stack, std::string_view function, std::string_view file) {
-  return std::any_of(stack.frames.begin(), stack.frames.end(), [&](const Frame& frame) {
-    return frame.function == function && ends_with(frame.file, file);
-  });
-}
-
-bool is_in_native(const StackSample& stack, std::string_view part) {
-  return std::any_of(stack.frames.begin(), stack.frames.end(), [&](const Frame& frame) {
-    return !frame.is_python() && frame.function.find(part) != std::string::npos;
-  });
-}
+bool is_in(const StackSample& stack, Sign sign) { return any(stack.frames, sign); }
 
 /// The Python frame that everything else was called from: "<module>" while a program runs.
 const Frame* outermost_python(const StackSample& stack) {
@@ -66,14 +51,14 @@ bool runs_as_a_module(const Run& run, const StackSample& stack) {
                            call.site >= process->sites.size())
                          return false;
                        const std::vector<Frame>& frames = process->sites[call.site].frames;
-                       return !frames.empty() && frames.back().function == "<module>";
+                       return !frames.empty() && is(frames.back(), Sign::kModule);
                      });
 }
 
 bool runs_an_exit_handler(const Run& run, const StackSample& main) {
   const Frame* outermost = outermost_python(main);
-  return outermost != nullptr && outermost->function != "<module>" &&
-         (is_in_native(main, "Py_FinalizeEx") || runs_as_a_module(run, main));
+  return outermost != nullptr && !is(*outermost, Sign::kModule) &&
+         (is_in(main, Sign::kFinalizes) || runs_as_a_module(run, main));
 }
 
 std::string at_line(const StackSample& stack) {
@@ -104,15 +89,15 @@ std::vector<const StackSample*> other_threads(const Run& run, const StackSample&
 bool runs_a_task(const StackSample& stack) {
   const auto innermost = std::find_if(stack.frames.begin(), stack.frames.end(),
                                       [](const Frame& frame) { return frame.is_python(); });
-  return is_in(stack, "_worker", kPoolOfThreads) && innermost->function != "_worker";
+  return is_in(stack, Sign::kThreadPoolWorker) && !is(*innermost, Sign::kThreadPoolWorker);
 }
 
 /// asyncio has a thread that waits for its default executor, when the loop has nothing else to do.
 bool closes_its_executor(const Run& run, const StackSample& main) {
   const std::vector<const StackSample*> threads = other_threads(run, main);
-  return is_in(main, "BaseEventLoop.run_forever", "/asyncio/base_events.py") &&
+  return is_in(main, Sign::kEventLoop) &&
          std::any_of(threads.begin(), threads.end(), [](const StackSample* thread) {
-           return is_in(*thread, "BaseEventLoop._do_shutdown", "/asyncio/base_events.py");
+           return is_in(*thread, Sign::kExecutorShutdown);
          });
 }
 
@@ -145,9 +130,9 @@ Keeper kept_by_a_task(const Run& run, const StackSample& main, std::string over,
 
 /// At the end of the interpreter, which waits for pools first.
 Keeper kept_by_threads(const Run& run, const StackSample& main) {
-  if (is_in(main, "_python_exit", kPoolOfThreads))
+  if (is_in(main, Sign::kThreadPoolAtExit))
     return kept_by_a_task(run, main, "its program", "concurrent.futures");
-  if (is_in(main, "_python_exit", "/concurrent/futures/process.py"))
+  if (is_in(main, Sign::kProcessPoolAtExit))
     return {.what = "waits for a task that a process of concurrent.futures runs",
             .help = "give the task a limit, or end the processes of the pool"};
   return kept_by_a_thread(run, main,
@@ -172,25 +157,25 @@ void add_children(Keeper& keeper, const StateSample* state) {
 /// Nothing if this thread is not on its way out.
 std::optional<Keeper> keeper_of(const Run& run, const StackSample& main) {
   Keeper keeper;
-  if (is_in(main, "_shutdown", "/threading.py"))
+  if (is_in(main, Sign::kWaitsForThreadsAtExit))
     return kept_by_threads(run, main);
   if (closes_its_executor(run, main))
     return kept_by_a_task(run, main, "its event loop", "asyncio's default executor");
-  if (is_in(main, "_finalize_join", "/multiprocessing/queues.py"))
+  if (is_in(main, Sign::kQueueAtExit))
     keeper = {.what = "waits until somebody takes what it has put into a multiprocessing.Queue",
               .help = "take everything out of the queue, or cancel_join_thread()"};
-  else if (is_in(main, "_exit_function", "/multiprocessing/util.py"))
-    keeper.what = is_in(main, "join", "/multiprocessing/process.py")
+  else if (is_in(main, Sign::kMultiprocessingAtExit))
+    keeper.what = is_in(main, Sign::kMultiprocessingJoin)
                       ? "waits for a child that multiprocessing started"
                       : "is in the exit handlers of multiprocessing";
   else if (runs_an_exit_handler(run, main))
     keeper = {.what = fmt::format("is in an exit handler ({})", outermost_python(main)->function),
               .help = "give what it waits for a limit",
               .stack = &main};
-  else if (is_in_native(main, "c10d::") && is_in_native(main, "__run_exit_handlers"))
+  else if (is_in(main, Sign::kC10d) && is_in(main, Sign::kRunsExitHandlers))
     keeper = {.what = "is in the destructor of a process group, with a collective unfinished",
               .help = "wait for every async operation before the program ends"};
-  else if (is_in_native(main, "__run_exit_handlers") || is_in_native(main, "Py_FinalizeEx"))
+  else if (is_in(main, Sign::kRunsExitHandlers) || is_in(main, Sign::kFinalizes))
     keeper.what = "is in a destructor or exit handler of C or C++";
   else
     return std::nullopt;

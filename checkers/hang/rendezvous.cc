@@ -243,12 +243,7 @@ Finding never_joined(const Run& run, const Ranks& ranks, std::uint64_t cutoff_ns
 }  // namespace
 
 bool are_of_joining(const std::vector<Frame>& frames) {
-  return std::any_of(frames.begin(), frames.end(), [](const Frame& frame) {
-    const std::string_view name = frame.function;
-    return (name == "init_process_group" &&
-            frame.file.find("/torch/distributed/") != std::string::npos) ||
-           name == "c10d::TCPStore::TCPStore" || name == "c10d::ProcessGroupGloo::ProcessGroupGloo";
-  });
+  return any(frames, Sign::kInitProcessGroup);
 }
 
 RankSet waiting_to_join_again(const Run& run, const ProcessEnd& gone) {

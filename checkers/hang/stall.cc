@@ -22,37 +22,34 @@ constexpr std::size_t kChildrenMax = 4;
 constexpr std::uint64_t kStillNs = 200'000'000;  // Asleep throughout two samples this far apart.
 constexpr std::uint64_t kAskingNs = 5'000'000;   // Who sleeps more often asks for something.
 
-bool has(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
-
 constexpr std::string_view kAwaited = "waits for a pipe, socket or file";
 
 /// By where a thread sleeps in the kernel. A futex is not there: it may be any wait of the process.
-std::string_view by_wait_channel(std::string_view wchan) {
-  constexpr std::array kWaits{
-      std::pair{std::string_view{"nanosleep"}, std::string_view{"sleeps"}},
-      std::pair{std::string_view{"pipe_"}, std::string_view{"reads from or writes to a pipe"}},
-      std::pair{std::string_view{"poll"}, kAwaited},
-      std::pair{std::string_view{"select"}, kAwaited},
-      std::pair{std::string_view{"do_wait"}, std::string_view{"waits for a child to end"}},
-      std::pair{std::string_view{"flock"}, std::string_view{"waits for a locked file"}},
-      std::pair{std::string_view{"lock_inode"}, std::string_view{"waits for a locked file"}},
-      std::pair{std::string_view{"tty_read"}, std::string_view{"waits for input from a terminal"}}};
-  for (const auto& [part, words] : kWaits) {
-    if (has(wchan, part) && !has(wchan, "futex"))
-      return words;
+std::string_view by_wait_channel(std::string_view channel) {
+  switch (kernel_wait(channel)) {
+    case KernelWait::kTimer:
+      return "sleeps";
+    case KernelWait::kPipe:
+      return "reads from or writes to a pipe";
+    case KernelWait::kEpoll:
+    case KernelWait::kPoll:
+      return kAwaited;
+    case KernelWait::kChild:
+      return "waits for a child to end";
+    case KernelWait::kFileLock:
+      return "waits for a locked file";
+    case KernelWait::kTerminal:
+      return "waits for input from a terminal";
+    case KernelWait::kNone:
+    case KernelWait::kFutex:
+      break;
   }
   return "";
 }
 
 /// It waits for other ranks, in the store, in the transport or for its GPU: nothing of its own.
 bool waits_for_others(const StackSample* stack) {
-  return stack != nullptr &&
-         (awaits_device(*stack) ||
-          std::any_of(stack->frames.begin(), stack->frames.end(), [](const Frame& frame) {
-            return has(frame.function, "c10d::") || has(frame.function, "gloo::");
-          }));
+  return stack != nullptr && (awaits_device(*stack) || any(stack->frames, Sign::kTransport));
 }
 
 /// Collectives go to its GPU, and where the host waits for that is not seen.
@@ -111,8 +108,8 @@ bool waits_for_own_threads(const Run& run, const ProcessState& state, std::uint6
   const ThreadState* const now = last == nullptr ? nullptr : main_thread_in(*last);
   return now != nullptr && now->for_own_threads && state.open.empty() &&
          std::all_of(last->threads.begin(), last->threads.end(), [](const ThreadState& thread) {
-           return thread.state == 'R' || has(thread.wchan, "futex") ||
-                  has(thread.wchan, "ep_poll") || has(thread.wchan, "epoll_wait");
+           const KernelWait wait = kernel_wait(thread.wchan);
+           return thread.state == 'R' || wait == KernelWait::kFutex || wait == KernelWait::kEpoll;
          });
 }
 
@@ -327,7 +324,8 @@ class StalledCall {
 bool asks_again(const Run& run, const StateSample& last, const ThreadState& now) {
   return std::any_of(run.states.begin(), run.states.end(), [&](const StateSample& sample) {
     const ThreadState* then = sample.pid == last.pid ? main_thread_in(sample) : nullptr;
-    return then != nullptr && sample.head == last.head && has(then->wchan, "nanosleep") &&
+    return then != nullptr && sample.head == last.head &&
+           kernel_wait(then->wchan) == KernelWait::kTimer &&
            then->context_switches != now.context_switches;
   });
 }
@@ -337,7 +335,7 @@ std::string asleep_in(const Run& run, const StateSample& state, const ThreadStat
                       const StackSample* stack) {
   if (const std::string_view named = by_frames(stack); !named.empty())
     return std::string(named);
-  if (has(thread.wchan, "nanosleep") && asks_again(run, state, thread))
+  if (kernel_wait(thread.wchan) == KernelWait::kTimer && asks_again(run, state, thread))
     return "";
   const std::string_view what = by_wait_channel(thread.wchan);
   if (state.held_by.empty())

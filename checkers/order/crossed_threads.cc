@@ -10,6 +10,7 @@
 #include "harness/model/coverage.h"
 #include "harness/model/matching.h"
 #include "harness/model/ranks_by_text.h"
+#include "harness/model/stack_patterns.h"
 
 namespace lockstep::checkers {
 namespace {
@@ -45,8 +46,7 @@ std::string place_of(const Member& member, const Collective& call) {
     return "";
   const auto& frames = member.process->sites[call.site].frames;
   const auto made = std::find_if(frames.rbegin(), frames.rend(), [](const Frame& frame) {
-    return frame.is_python() && frame.line > 0 &&
-           frame.module.find("-packages/") != std::string::npos;
+    return frame.line > 0 && is(frame, Sign::kPackage);
   });
   return made == frames.rend() ? ""
                                : at_site(SiteRef{{}, "", made->file, made->line, made->function});

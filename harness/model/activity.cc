@@ -17,10 +17,6 @@ constexpr std::uint64_t kStillNs =
     200'000'000;  // Two samples at least this far apart prove stillness.
 constexpr std::uint64_t kStoreMayTakeNs = 3'000'000'000;  // To answer: milliseconds as a rule.
 
-bool has(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
-
 /// The two samples that show whether the process moves: the last one, and the last one long enough
 /// before it.
 struct SamplePair {
@@ -128,7 +124,7 @@ std::string may_act(const Run& run, const Process& process, const SamplePair& pa
   const StackSample* stack = last_stack(run, process, thread.tid, 0, cutoff_ns);
   if (stack != nullptr && is_known_helper(*stack))
     return "";
-  if (has(thread.wchan, "nanosleep"))
+  if (kernel_wait(thread.wchan) == KernelWait::kTimer)
     return fmt::format("thread {} sleeps for a while", thread.tid);
   if (!python)
     return "";
@@ -165,7 +161,7 @@ std::string may_wake(const Run& run, const ProcessState& state, const SamplePair
     const bool for_ever =
         stack != nullptr && !is_for_tasks(*stack) &&
         ((waits_for_own(thread) && slept(pair, thread.tid)) ||
-         (has(thread.wchan, "ep") && has(thread.wchan, "poll") && is_of_libtorch(*stack)));
+         (kernel_wait(thread.wchan) == KernelWait::kEpoll && is_of_libtorch(*stack)));
     if (!for_ever)
       return fmt::format("thread {}", thread.tid);
   }

@@ -8,6 +8,7 @@
 
 #include "harness/base/library_source.h"
 #include "harness/history/run.h"
+#include "harness/model/stack_patterns.h"
 
 namespace lockstep {
 namespace {
@@ -15,47 +16,6 @@ namespace {
 std::string_view basename_of(std::string_view path) {
   const std::size_t slash = path.rfind('/');
   return slash == std::string_view::npos ? path : path.substr(slash + 1);
-}
-
-bool contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
-
-bool is_library(std::string_view module) {
-  constexpr std::array kPrefixes{std::string_view{"libtorch"},       std::string_view{"libc10"},
-                                 std::string_view{"libc.so"},        std::string_view{"libc-"},
-                                 std::string_view{"libstdc++"},      std::string_view{"libc++"},
-                                 std::string_view{"libgcc"},         std::string_view{"libpthread"},
-                                 std::string_view{"ld-linux"},       std::string_view{"libm.so"},
-                                 std::string_view{"libgloo"},        std::string_view{"libnccl"},
-                                 std::string_view{"libcuda"},        std::string_view{"libpython"},
-                                 std::string_view{"libgomp"},        std::string_view{"linux-vdso"},
-                                 std::string_view{"liblockstep_tap"}};
-  const std::string_view name = basename_of(module);
-  if (!contains(name, ".so"))  // A user's libtorch_benchmark.py is none.
-    return false;
-  for (const std::string_view prefix : kPrefixes) {
-    if (name.substr(0, prefix.size()) == prefix)
-      return true;
-  }
-  return false;
-}
-
-bool is_library_function(std::string_view function) {
-  constexpr std::array kPrefixes{std::string_view{"lockstep::tap::"},
-                                 std::string_view{"lockstep::history::"},
-                                 std::string_view{"c10::"},
-                                 std::string_view{"c10d::"},
-                                 std::string_view{"at::"},
-                                 std::string_view{"torch::"},
-                                 std::string_view{"std::"},
-                                 std::string_view{"__gnu_cxx::"},
-                                 std::string_view{"__libc_start"}};
-  for (const std::string_view prefix : kPrefixes) {
-    if (function.substr(0, prefix.size()) == prefix)
-      return true;
-  }
-  return function == "_start";
 }
 
 /// `python -c`, or what a library has made up: "<string>:1", which is the whole program.
@@ -69,17 +29,6 @@ std::uint64_t hash(std::uint64_t h, std::string_view text) {
   return h;
 }
 
-/// One of them is this method of Python's Thread; tracebacks leave out the class.
-bool in_threading(const std::vector<Frame>& frames, std::string_view method) {
-  return std::any_of(frames.begin(), frames.end(), [&](const Frame& frame) {
-    constexpr std::string_view kFile = "/threading.py";
-    const std::string& file = frame.file.empty() ? frame.module : frame.file;
-    return (frame.function == method || frame.function == fmt::format("Thread.{}", method)) &&
-           file.size() > kFile.size() &&
-           file.compare(file.size() - kFile.size(), kFile.size(), kFile) == 0;
-  });
-}
-
 }  // namespace
 
 std::uint64_t site_key(const Process& process, std::uint32_t site) {
@@ -89,7 +38,7 @@ std::uint64_t site_key(const Process& process, std::uint32_t site) {
   for (const Frame& frame : process.sites[site].frames) {
     // Native code by the object alone: names may be resolved or not, and a key must not depend on
     // it. The tap and LibTorch between it and the user say nothing about where the user is.
-    if (is_library(frame.module) || is_library_source(frame.module))
+    if (is(frame, Sign::kOfLibrary) || is_library_source(frame.module))
       continue;
     key = hash(key, frame.module) * 0x9e3779b97f4a7c15ULL + frame.offset;
     if (frame.is_python())
@@ -99,8 +48,8 @@ std::uint64_t site_key(const Process& process, std::uint32_t site) {
 }
 
 bool is_user_frame(const Frame& frame) {
-  return !is_library(frame.module) && !is_library_source(frame.module) &&
-         !is_library_source(frame.file) && !is_library_function(frame.function) &&
+  return !is(frame, Sign::kOfLibrary) && !is_library_source(frame.module) &&
+         !is_library_source(frame.file) && !is(frame, Sign::kLibraryFunction) &&
          !is_python_library(frame.module) && !is_python_library(frame.file);
 }
 
@@ -153,23 +102,23 @@ std::optional<SiteRef> parting_site_of(const Process& process, const Collective&
 
 std::int32_t issuer_of(const Process& process, const Collective& call) {
   const bool for_main = call.site < process.sites.size() && !is_of_python_thread(process, call) &&
-                        passed(process.sites[call.site].frames, "_engine_run_backward");
+                        any(process.sites[call.site].frames, Sign::kBackwardOfPython);
   return for_main ? process.pid : static_cast<std::int32_t>(call.thread);
 }
 
 bool is_of_python_thread(const Process& process, const Collective& call) {
   return call.site < process.sites.size() &&
-         in_threading(process.sites[call.site].frames, "_bootstrap");
+         any(process.sites[call.site].frames, Sign::kThreadOfPython);
 }
 
 bool ended_a_thread(const std::vector<Frame>& raised_at) {
-  return in_threading(raised_at, "_bootstrap_inner");  // Where no code of the program catches.
+  return any(raised_at, Sign::kThreadBootstrap);  // Where no code of the program catches.
 }
 
 StackSample abort_of(const Run& run, std::int32_t pid) {
   for (const StackSample& stack : run.stacks) {
     const auto call = std::find_if(stack.frames.begin(), stack.frames.end(),
-                                   [](const Frame& frame) { return frame.function == "abort"; });
+                                   [](const Frame& frame) { return is(frame, Sign::kAbort); });
     if (stack.pid == pid && call != stack.frames.end()) {
       StackSample abort = stack;
       abort.frames.assign(call, stack.frames.end());
@@ -177,11 +126,6 @@ StackSample abort_of(const Run& run, std::int32_t pid) {
     }
   }
   return {};
-}
-
-bool passed(const std::vector<Frame>& frames, std::string_view function) {
-  return std::any_of(frames.begin(), frames.end(),
-                     [&](const Frame& frame) { return frame.function.rfind(function, 0) == 0; });
 }
 
 std::string_view in_or_after(const Collective& call) {

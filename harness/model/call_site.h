@@ -49,9 +49,6 @@ bool ended_a_thread(const std::vector<Frame>& raised_at);
 /// the process is gone. No frames where it did not.
 StackSample abort_of(const Run& run, std::int32_t pid);
 
-/// A frame is of a function whose name begins so.
-bool passed(const std::vector<Frame>& frames, std::string_view function);
-
 /// "in" a call or "after" it; "in or after" where its completion is never told (a message's).
 std::string_view in_or_after(const Collective& call);
 

@@ -24,10 +24,7 @@ namespace {
 constexpr std::size_t kTextMax = 200;
 
 bool was_in_a_call(const Raised& raised) {
-  const std::vector<Frame>& frames = raised.raised_at.frames;
-  return std::any_of(frames.begin(), frames.end(), [](const Frame& frame) {
-    return frame.file.find("/torch/distributed/") != std::string::npos;
-  });
+  return any(raised.raised_at.frames, Sign::kDistributed);
 }
 
 /// Or else of a worker of its data loader, which it has connections to as well.
@@ -202,9 +199,9 @@ std::optional<SiteRef> aborted_at(const Run& run, const ProcessEnd& end) {
     return std::nullopt;
   const std::vector<Frame> frames = abort_of(run, end.pid).frames;
   auto caller = frames.begin();
-  if (passed(frames, "std::terminate"))
+  if (any(frames, Sign::kTerminate))
     caller = std::find_if(frames.begin(), frames.end(),
-                          [](const Frame& frame) { return frame.function == "__cxa_throw"; });
+                          [](const Frame& frame) { return is(frame, Sign::kThrow); });
   return caller == frames.end() ? std::nullopt
                                 : site_of(*end.rank, {caller, frames.end()}, "raised");
 }

@@ -4,6 +4,7 @@
 #include <csignal>
 
 #include "harness/model/call_site.h"
+#include "harness/model/stack_patterns.h"
 
 namespace lockstep {
 namespace {
@@ -33,8 +34,8 @@ bool ended_in_gloo_teardown(const Run& run, const ProcessEnd& end) {
   const std::vector<Frame> frames = abort_of(run, end.pid).frames;
   if (frames.empty())
     return terminated && was_done;
-  return passed(frames, "c10d::ProcessGroupGloo::runLoop") &&
-         (passed(frames, "pthread_exit") || (was_done && passed(frames, "std::thread::join")));
+  return any(frames, Sign::kGlooLoop) &&
+         (any(frames, Sign::kThreadExit) || (was_done && any(frames, Sign::kThreadJoin)));
 }
 
 bool ended_as_asked(const Run& run, const ProcessEnd& end) {

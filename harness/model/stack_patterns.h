@@ -1,13 +1,96 @@
-// What the stack of a thread says that it waits for.
+// What the stack of a thread says that it waits for, and where in the kernel it sleeps. The names
+// of functions, sources and wait channels are rows (stack_patterns.inc, wait_channels.inc).
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <string_view>
 #include <vector>
 
 #include "harness/history/run.h"
 
 namespace lockstep {
+
+/// What a frame may be a sign of; the rows of stack_patterns.inc say of which.
+enum class Sign : std::uint8_t {
+  kTimedWait,
+  kConditionWait,
+  kFutex,
+  kLock,
+  kOfPython,
+  kModule,
+  kFinalizes,
+  kRunsExitHandlers,
+  kThreading,
+  kJoinsAThread,
+  kThreadOfPython,
+  kThreadBootstrap,
+  kWaitsForThreadsAtExit,
+  kThreadPoolWorker,
+  kThreadPoolAtExit,
+  kProcessPoolAtExit,
+  kEventLoop,
+  kExecutorShutdown,
+  kQueueAtExit,
+  kMultiprocessingAtExit,
+  kMultiprocessingJoin,
+  kMultiprocessing,
+  kPoolWorker,
+  kPackage,
+  kHelper,
+  kHelperPackage,
+  kOfLibTorch,
+  kOfTorchCpu,
+  kUnderTorch,
+  kDistributed,
+  kInitProcessGroup,
+  kNewGroup,
+  kBlockingMessage,
+  kC10d,
+  kTransport,
+  kStore,
+  kStoreCall,
+  kStoreWait,
+  kWorkWait,
+  kSendWait,
+  kRecvWait,
+  kReducerEnd,
+  kFutureWait,
+  kGlooLoop,
+  kTaskPool,
+  kBackward,
+  kAutogradThread,
+  kAutogradIdle,
+  kAutogradWait,
+  kBackwardOfPython,
+  kDataLoader,
+  kDeviceSync,
+  kAbort,
+  kThrow,
+  kTerminate,
+  kThreadExit,
+  kThreadJoin,
+  kOfLibrary,
+  kLibraryFunction,
+};
+
+bool is(const Frame& frame, Sign sign);
+bool any(const std::vector<Frame>& frames, Sign sign);
+
+/// For what a thread sleeps in the kernel. A futex may be any wait of its process.
+enum class KernelWait : std::uint8_t {
+  kNone,
+  kFutex,
+  kTimer,
+  kPipe,
+  kEpoll,
+  kPoll,
+  kChild,
+  kFileLock,
+  kTerminal,
+};
+
+KernelWait kernel_wait(std::string_view channel);
 
 /// Of a Python source, or of the interpreter that runs one.
 bool is_python(const Frame& frame);
