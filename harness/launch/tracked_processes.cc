@@ -98,6 +98,8 @@ bool TrackedProcesses::found(const os::ProcessId& id, Rank rank, bool only_told,
       process->rank = rank;
       process->found_ns = now_ns();
     }
+    if (process->only_told && !only_told)
+      process->rank = rank;  // As its group says: its environment speaks of its launcher.
     if (is_news || (process->only_told && !only_told))
       write_down(*process);
     return is_news;

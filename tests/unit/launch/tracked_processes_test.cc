@@ -76,6 +76,19 @@ TEST(TrackedProcesses, TheCommandMayBeARank) {
   EXPECT_TRUE(processes.command_lives());
 }
 
+TEST(TrackedProcesses, TheGroupSaysWhichRankAndNotTheLauncherOfOne) {
+  const Idle one, other;
+  TrackedProcesses processes(nullptr);
+  processes.found(one.id(), Rank{0}, /*only_told=*/true);
+  processes.found(other.id(), Rank{0}, /*only_told=*/true);
+  processes.found(one.id(), Rank{0}, /*only_told=*/false);
+  processes.found(other.id(), Rank{1}, /*only_told=*/false);
+  const std::vector<Watched> known = processes.known();
+  ASSERT_EQ(known.size(), 2U);
+  EXPECT_EQ(known[0].rank, Rank{0});
+  EXPECT_EQ(known[1].rank, Rank{1});
+}
+
 TEST(TrackedProcesses, OneAttemptAfterTheOtherAreBothTheRank) {
   TrackedProcesses processes(nullptr);
   std::vector<std::int32_t> pids;
