@@ -182,10 +182,10 @@ std::vector<Finding> combine(const std::vector<Verdict>& verdicts, bool from_out
   return combined;
 }
 
-Verdict checked(const Checker& checker, const Run& run) {
+Verdict checked(const Checker& checker, const Job& job) {
   const std::string name(checker.name());
   try {
-    return checker.check(run);
+    return checker.check(job);
   } catch (const std::exception& error) {
     return {.name = name,
             .outcome = Outcome::kUndecided,
@@ -201,33 +201,34 @@ Verdict checked(const Checker& checker, const Run& run) {
 
 Checkers all_checkers() {
   Checkers checkers;
-  checkers.push_back(std::make_unique<ProcessEndChecker>());
-  checkers.push_back(std::make_unique<Exiting>());
+  checkers.push_back(std::make_unique<RankFailed>());
+  checkers.push_back(std::make_unique<StuckAtExit>());
   checkers.push_back(std::make_unique<Leftovers>());
   checkers.push_back(std::make_unique<DescriptorGrowth>());
-  checkers.push_back(std::make_unique<Devices>());
-  checkers.push_back(std::make_unique<Joining>());
+  checkers.push_back(std::make_unique<DeviceChoice>());
+  checkers.push_back(std::make_unique<Rendezvous>());
   checkers.push_back(std::make_unique<LoopExit>());
-  checkers.push_back(std::make_unique<UnreducedGradients>());
+  checkers.push_back(std::make_unique<UnfinishedReduction>());
   checkers.push_back(std::make_unique<CollectiveOrder>());
   checkers.push_back(std::make_unique<Deadlock>());
   checkers.push_back(std::make_unique<ReplicaEquality>());
   checkers.push_back(std::make_unique<BatchStatistics>());
-  checkers.push_back(std::make_unique<KeptBuffers>());
+  checkers.push_back(std::make_unique<BufferOverwrite>());
   checkers.push_back(std::make_unique<GradientReference>());
   checkers.push_back(std::make_unique<SecondDerivative>());
   checkers.push_back(std::make_unique<LossWeighting>());
   checkers.push_back(std::make_unique<ReplicaMemory>());
-  checkers.push_back(std::make_unique<SamplerShards>());
-  checkers.push_back(std::make_unique<Marks>());
+  checkers.push_back(std::make_unique<SamplerContract>());
+  checkers.push_back(std::make_unique<ExpectedMarks>());
   checkers.push_back(std::make_unique<HistoryComplete>());
   return checkers;
 }
 
 Judgement judge(const Run& run, const Checkers& checkers) {
   Judgement judgement;
+  const Job job(run);
   for (const auto& checker : checkers)
-    judgement.verdicts.push_back(checked(*checker, run));
+    judgement.verdicts.push_back(checked(*checker, job));
   judgement.findings = combine(judgement.verdicts, ended_from_outside_ns(run).has_value());
   for (Finding& finding : judgement.findings)
     tell_what_is_handled(run, finding);

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "harness/verdict/verdict.h"
+#include "harness/model/job.h"
 
 namespace lockstep::checkers {
 

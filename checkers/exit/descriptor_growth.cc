@@ -83,7 +83,8 @@ std::vector<std::string> descriptors_of(const Run& run, Rank rank) {
   return lines;
 }
 
-Verdict DescriptorGrowth::check(const Run& run) const {
+Verdict DescriptorGrowth::check(const Job& job) const {
+  const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
   const std::map<Rank, Growth> all = growths(run);
   verdict.examined["ranks"] = all.size();

@@ -5,14 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "harness/verdict/verdict.h"
+#include "harness/model/job.h"
 
 namespace lockstep::checkers {
 
 class DescriptorGrowth final : public Checker {
  public:
   [[nodiscard]] std::string_view name() const override { return "descriptors"; }
-  [[nodiscard]] Verdict check(const Run& run) const override;
+  [[nodiscard]] Verdict check(const Job& job) const override;
 };
 
 inline constexpr const char* kHelpWithDescriptors =

@@ -84,7 +84,8 @@ std::optional<Finding> never_chosen(const Run& run) {
 
 }  // namespace
 
-Verdict Devices::check(const Run& run) const {
+Verdict DeviceChoice::check(const Job& job) const {
+  const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
   if (!run.plan.scenario.empty() || run.processes.empty()) {
     verdict.outcome = Outcome::kSkipped;

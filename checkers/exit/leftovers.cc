@@ -251,7 +251,8 @@ Finding rank_not_waited_for(const Run& run, const Unwaited& zombie) {
 
 }  // namespace
 
-Verdict Leftovers::check(const Run& run) const {
+Verdict Leftovers::check(const Job& job) const {
+  const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
   std::map<std::string_view, std::vector<const Leftover*>> left;  // By kind.
   std::vector<const Unwaited*> zombies, ranks;

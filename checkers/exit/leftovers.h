@@ -3,14 +3,14 @@
 // (LS105, a warning).
 #pragma once
 
-#include "harness/verdict/verdict.h"
+#include "harness/model/job.h"
 
 namespace lockstep::checkers {
 
 class Leftovers final : public Checker {
  public:
   [[nodiscard]] std::string_view name() const override { return "leftovers"; }
-  [[nodiscard]] Verdict check(const Run& run) const override;
+  [[nodiscard]] Verdict check(const Job& job) const override;
 };
 
 /// The failure of this rank was noticed late: its launcher was waiting for another process by name

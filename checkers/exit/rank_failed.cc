@@ -205,17 +205,20 @@ void add_evidence(const Run& run, const std::vector<Failure>& failures, const Ra
 }
 
 /// Whoever raises over what it got may be innocent of it: it was another rank's to send.
-std::optional<std::string> got_another_call(const Run& run, const Failure& first) {
+std::optional<std::string> got_another_call(const Job& job, const Failure& first) {
+  const Run& run = job.run();
   if (first.exception.empty() || first.after_a_peer || !run.plan.scenario.empty())
     return std::nullopt;
-  for (const GroupView& group : group_views(run, first_act_ns(run))) {
+  for (const GroupView& group : job.groups()) {
     if (auto got = may_have_got_another_call(run, group, first.rank))
       return got;
   }
   return std::nullopt;
 }
 
-Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
+Finding died(const Job& job, bool whole) {
+  const Run& run = job.run();
+  const std::vector<Failure>& failures = job.failures();
   const Failure& first = failures.front();
   Finding finding;
   finding.code = Code::kRankDied;
@@ -235,7 +238,7 @@ Finding died(const Run& run, const std::vector<Failure>& failures, bool whole) {
     finding.help = help_with_arguments(run.plan);
   }
   const RankSet unheard = ended_alike_unheard(run, failures);
-  const std::optional<std::string> got = got_another_call(run, first);
+  const std::optional<std::string> got = got_another_call(job, first);
   const bool blamable = !first.after_a_peer && alike.size() < everyone.size() && unheard.empty() &&
                         !(was_ended && alike.size() > 1) && journal_is_whole(run) &&
                         (whole || failures.size() == 1) && !got;
@@ -349,11 +352,12 @@ std::string host_trouble(const Run& run) {
 
 }  // namespace
 
-Verdict ProcessEndChecker::check(const Run& run) const {
+Verdict RankFailed::check(const Job& job) const {
+  const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
-  const std::vector<GroupView> groups = group_views(run, first_act_ns(run));
+  const std::vector<GroupView>& groups = job.groups();
   const bool whole = !groups.empty() && groups.front().run_is_whole;
-  const std::vector<Failure> failures = failures_of(run, groups);
+  const std::vector<Failure>& failures = job.failures();
   std::vector<const ProcessEnd*> leavers;
   if (journal_is_whole(run))  // That it was not asked to go is an absence.
     leavers = early_leavers(run, groups, failures);
@@ -371,7 +375,7 @@ Verdict ProcessEndChecker::check(const Run& run) const {
   else if (auto closed = closed_by_a_wait(run, groups, failures))
     verdict.findings.push_back(std::move(*closed));
   else if (!failures.empty())
-    verdict.findings.push_back(died(run, failures, whole));
+    verdict.findings.push_back(died(job, whole));
   const bool ended_badly = !verdict.findings.empty();
   if (!run.live) {
     std::vector<Finding> notes = recoveries(run, groups);

@@ -5,17 +5,17 @@
 
 #include <string_view>
 
-#include "harness/verdict/verdict.h"
+#include "harness/model/job.h"
 
 namespace lockstep::checkers {
 
 /// Evidence of LS108.
 inline constexpr std::string_view kHidden = "the command that started it ended with status 0";
 
-class ProcessEndChecker : public Checker {
+class RankFailed : public Checker {
  public:
   [[nodiscard]] std::string_view name() const override { return "process-end"; }
-  [[nodiscard]] Verdict check(const Run& run) const override;
+  [[nodiscard]] Verdict check(const Job& job) const override;
 };
 
 }  // namespace lockstep::checkers

@@ -293,7 +293,8 @@ std::vector<std::string> on_their_way_out(const Run& run) {
   return lines;
 }
 
-Verdict Exiting::check(const Run& run) const {
+Verdict StuckAtExit::check(const Job& job) const {
+  const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
   const std::uint64_t cutoff_ns = first_act_ns(run);
   if (cutoff_ns == kNeverNs) {

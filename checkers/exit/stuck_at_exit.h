@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "harness/verdict/verdict.h"
+#include "harness/model/job.h"
 
 namespace lockstep::checkers {
 
-class Exiting final : public Checker {
+class StuckAtExit final : public Checker {
  public:
   [[nodiscard]] std::string_view name() const override { return "exiting"; }
-  [[nodiscard]] Verdict check(const Run& run) const override;
+  [[nodiscard]] Verdict check(const Job& job) const override;
 };
 
 /// One line for each process that is on its way out as of its last look: "rank 1 is leaving: ...".

@@ -48,7 +48,7 @@ std::optional<Finding> given_up(const Run& run) {
     by_pytorch = by_pytorch || says(failure.exception, Says::kLimit);
   }
   std::optional<Finding> stalled =
-      stall(run, Situation(run, cutoff_ns), "when the first of those who waited gave up", told);
+      stall(run, WaitForGraph(run, cutoff_ns), "when the first of those who waited gave up", told);
   const bool is_held =
       stalled && (stalled->code == Code::kStalledOutside || !stalled->culprits.empty());
   if (!is_held || !(by_pytorch || waited_longer_than_ever(run, *stalled, cutoff_ns)))

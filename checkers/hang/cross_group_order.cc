@@ -69,8 +69,8 @@ bool all_is_known(const std::vector<const GroupView*>& groups, bool from_the_sta
   });
 }
 
-bool is_stuck_in(const Situation& situation, Rank rank, const Collective& call) {
-  const ProcessState* const state = situation.state(rank);
+bool is_stuck_in(const WaitForGraph& graph, Rank rank, const Collective& call) {
+  const ProcessState* const state = graph.state(rank);
   return state != nullptr &&
          std::find(state->open.begin(), state->open.end(), &call) != state->open.end();
 }
@@ -93,9 +93,9 @@ bool same_members(const GroupView& a, const GroupView& b) {
 }
 
 /// Of all groups with the members of `group`.
-Parting parting_in_one_order(const Run& run, const Situation& situation, const GroupView& group) {
+Parting parting_in_one_order(const Run& run, const WaitForGraph& graph, const GroupView& group) {
   std::vector<const GroupView*> groups;
-  for (const GroupView& each : situation.groups()) {
+  for (const GroupView& each : graph.groups()) {
     if (same_members(each, group))
       groups.push_back(&each);
   }
@@ -113,7 +113,7 @@ Parting parting_in_one_order(const Run& run, const Situation& situation, const G
   for (std::size_t i = 0; i < orders.size(); ++i) {
     const Order& order = orders[i];
     const auto parted = last == nullptr ? order.begin() : std::next(find(order, *last));
-    if (parted == order.end() || !is_stuck_in(situation, group.members[i].rank, *parted->call))
+    if (parted == order.end() || !is_stuck_in(graph, group.members[i].rank, *parted->call))
       return {};
     next[parted->place()].insert(group.members[i].rank);
     Member& member = all.members.emplace_back(group.members[i]);
@@ -181,7 +181,7 @@ Parting left_out_of(const Knot& knot) {
 
 }  // namespace
 
-Parting parting(const Run& run, const Situation& situation, const std::vector<Knot>& knots) {
+Parting parting(const Run& run, const WaitForGraph& graph, const std::vector<Knot>& knots) {
   if (knots.empty() || std::any_of(knots.begin(), knots.end(), [](const Knot& knot) {
         return history::is_point_to_point(knot.call->op);
       }))
@@ -189,7 +189,7 @@ Parting parting(const Run& run, const Situation& situation, const std::vector<Kn
   const GroupView& group = *knots.front().group;
   if (std::all_of(knots.begin(), knots.end(),
                   [&](const Knot& knot) { return same_members(*knot.group, group); })) {
-    if (Parting found = parting_in_one_order(run, situation, group); found.member != nullptr)
+    if (Parting found = parting_in_one_order(run, graph, group); found.member != nullptr)
       return found;
   }
   Parting found;

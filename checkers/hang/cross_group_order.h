@@ -21,6 +21,6 @@ struct Parting {
 /// call after the last that all of them made, the few parted from the many, or one from its habit.
 /// Otherwise: who, before it came to where it waits, left out a call that it always made after the
 /// calls before, and in which its peers now wait.
-Parting parting(const Run& run, const Situation& situation, const std::vector<Knot>& knots);
+Parting parting(const Run& run, const WaitForGraph& graph, const std::vector<Knot>& knots);
 
 }  // namespace lockstep::checkers

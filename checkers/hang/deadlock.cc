@@ -29,12 +29,12 @@ constexpr std::uint64_t kOthersMayTakeNs = 5'000'000'000;
 
 class Explainer {
  public:
-  Explainer(const Run& run, const Situation& situation, const RankSet& stuck)
+  Explainer(const Run& run, const WaitForGraph& graph, const RankSet& stuck)
       : run_(run),
-        situation_(situation),
+        graph_(graph),
         stuck_(stuck),
-        knots_(knots_of(situation.waits_of(stuck))),
-        parting_(parting(run, situation, knots_)) {}
+        knots_(knots_of(graph.waits_of(stuck))),
+        parting_(parting(run, graph, knots_)) {}
 
   [[nodiscard]] bool empty() const { return root() == nullptr; }
 
@@ -77,7 +77,7 @@ class Explainer {
   }
 
   [[nodiscard]] bool waits_in_new_group(const RankSet& ranks) const {
-    return std::any_of(situation_.states().begin(), situation_.states().end(),
+    return std::any_of(graph_.states().begin(), graph_.states().end(),
                        [&](const ProcessState& state) {
                          return ranks.contains(state.rank) && state.makes_a_group();
                        });
@@ -124,7 +124,7 @@ class Explainer {
     for (const Knot& any : knots_) {
       for (const RankSet& owing : {any.absent, any.broken}) {
         for (const Rank rank : owing) {
-          if (situation_.gone().contains(rank))
+          if (graph_.gone().contains(rank))
             gone.insert(rank);
         }
       }
@@ -157,10 +157,10 @@ class Explainer {
 
   /// What ended a thread of a rank that waits for its own threads for ever.
   [[nodiscard]] const Raised* end_of_a_thread(Rank rank) const {
-    const ProcessState* const state = situation_.state(rank);
+    const ProcessState* const state = graph_.state(rank);
     if (state == nullptr || !state->waits_for_itself())
       return nullptr;
-    return lockstep::end_of_a_thread(run_, state->process->pid, situation_.cutoff_ns());
+    return lockstep::end_of_a_thread(run_, state->process->pid, graph_.cutoff_ns());
   }
 
   void add_ends_of_threads(Finding& finding) const {
@@ -193,11 +193,11 @@ class Explainer {
   /// "rank 0 in barrier dp#5, ranks 1,2 in all_reduce dp#5"
   [[nodiscard]] std::string who_is_where() const {
     RanksByText places;
-    for (const ProcessState& state : situation_.states()) {
+    for (const ProcessState& state : graph_.states()) {
       for (const Wait& wait : state.waits) {
         if (!stuck_.contains(state.rank) || wait.calls.empty())
           continue;
-        const GroupView* group = situation_.group_of(state, *wait.calls.front());
+        const GroupView* group = graph_.group_of(state, *wait.calls.front());
         if (group != nullptr)
           add_rank(places, group->label(*wait.calls.front()), state.rank);
       }
@@ -216,7 +216,7 @@ class Explainer {
       if (!wait.calls.empty() && stuck_.contains(state.rank))
         return site_of(*state.process, *wait.calls.front(), role);
     }
-    return whereabouts(state, situation_.cutoff_ns(), role);
+    return whereabouts(state, graph_.cutoff_ns(), role);
   }
 
   void add_sites(Finding& finding, const Knot& knot) const {
@@ -226,14 +226,14 @@ class Explainer {
                                  : std::nullopt)
       finding.sites.push_back(*site);
     for (const Rank rank : parted ? RankSet{} : knot.absent) {
-      const ProcessState* absent = situation_.state(rank);
+      const ProcessState* absent = graph_.state(rank);
       const char* role = finding.culprits.contains(rank) ? "culprit" : "peer";
       if (auto site = absent == nullptr ? std::nullopt : where_it_waits(*absent, role)) {
         finding.sites.push_back(*site);
         break;
       }
     }
-    const ProcessState* waiter = situation_.state(*knot.waiting.begin());
+    const ProcessState* waiter = graph_.state(*knot.waiting.begin());
     if (waiter == nullptr)
       return;
     if (auto site = site_of(*waiter->process, *knot.call, "peer"))
@@ -243,8 +243,8 @@ class Explainer {
   /// What each rank is doing, equal ranks together.
   void add_evidence(Finding& finding) const {
     RanksByText lines;
-    for (const ProcessState& state : situation_.states()) {
-      if (situation_.gone().contains(state.rank)) {
+    for (const ProcessState& state : graph_.states()) {
+      if (graph_.gone().contains(state.rank)) {
         add_rank(lines, "has ended", state.rank);
         continue;
       }
@@ -263,12 +263,12 @@ class Explainer {
              "have answered";
     if (wait.own_threads)
       return fmt::format("waits for a thread of its own{}, and none of them can go on",
-                         at_site(whereabouts(state, situation_.cutoff_ns(), "peer")));
+                         at_site(whereabouts(state, graph_.cutoff_ns(), "peer")));
     if (wait.new_group)
       return fmt::format("in new_group{}, and waits there for others to make that group",
-                         at_site(whereabouts(state, situation_.cutoff_ns(), "peer")));
+                         at_site(whereabouts(state, graph_.cutoff_ns(), "peer")));
     const Collective& call = *wait.calls.front();
-    const GroupView* group = situation_.group_of(state, call);
+    const GroupView* group = graph_.group_of(state, call);
     const std::string more =
         wait.calls.size() > 1 ? fmt::format(" and {} more", wait.calls.size() - 1) : "";
     const std::string label =
@@ -277,7 +277,7 @@ class Explainer {
   }
 
   const Run& run_;
-  const Situation& situation_;
+  const WaitForGraph& graph_;
   const RankSet& stuck_;
   std::vector<Knot> knots_;
   Parting parting_;
@@ -303,33 +303,32 @@ bool is_worth_telling(const Plan& plan) {
          (fault != plan.options.end() && (fault->second == "sleep" || fault->second == "stop"));
 }
 
-std::optional<Finding> proven(const Run& run, const Situation& situation) {
-  const RankSet stuck = situation.stuck();
+std::optional<Finding> proven(const Run& run, const WaitForGraph& graph) {
+  const RankSet stuck = graph.stuck();
   if (stuck.empty())
     return std::nullopt;
-  const Explainer explainer(run, situation, stuck);
+  const Explainer explainer(run, graph, stuck);
   if (explainer.empty())
     return std::nullopt;
   return explainer.finding();
 }
 
 /// Nobody is still on the way to where the others are stuck: what can be known of it is known.
-bool all_settled(const Situation& situation) {
-  const RankSet stuck = situation.stuck();
-  return std::all_of(situation.states().begin(), situation.states().end(),
-                     [&](const ProcessState& state) {
-                       return stuck.contains(state.rank) || situation.gone().contains(state.rank);
-                     });
+bool all_settled(const WaitForGraph& graph) {
+  const RankSet stuck = graph.stuck();
+  return std::all_of(graph.states().begin(), graph.states().end(), [&](const ProcessState& state) {
+    return stuck.contains(state.rank) || graph.gone().contains(state.rank);
+  });
 }
 
 /// Since the last thing any stuck rank did.
-bool have_waited_long(const Run& run, const Situation& situation) {
+bool have_waited_long(const Run& run, const WaitForGraph& graph) {
   std::uint64_t last_sample_ns = 0;
   for (const StateSample& sample : run.states)
     last_sample_ns = std::max(last_sample_ns, sample.at_ns);
   std::uint64_t last_issue_ns = 0;
-  const RankSet stuck = situation.stuck();
-  for (const ProcessState& state : situation.states()) {
+  const RankSet stuck = graph.stuck();
+  for (const ProcessState& state : graph.states()) {
     if (stuck.contains(state.rank) && !state.process->collectives.empty())
       last_issue_ns = std::max(last_issue_ns, state.process->collectives.back().issued_ns);
   }
@@ -339,22 +338,23 @@ bool have_waited_long(const Run& run, const Situation& situation) {
 }  // namespace
 
 std::optional<std::string> certain_deadlock(const Run& run) {
-  const Situation situation(run);
-  const auto finding = proven(run, situation);
-  if (!finding || !(all_settled(situation) || have_waited_long(run, situation)))
+  const WaitForGraph graph(run);
+  const auto finding = proven(run, graph);
+  if (!finding || !(all_settled(graph) || have_waited_long(run, graph)))
     return std::nullopt;
   return finding->headline;
 }
 
-Verdict Deadlock::check(const Run& run) const {
+Verdict Deadlock::check(const Job& job) const {
+  const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
-  const Situation situation(run);
-  verdict.examined["processes"] = situation.states().size();
-  if (situation.states().empty()) {
+  const WaitForGraph graph(job);
+  verdict.examined["processes"] = graph.states().size();
+  if (graph.states().empty()) {
     verdict.reason = "no rank has a history";
     return verdict;
   }
-  if (auto finding = proven(run, situation)) {
+  if (auto finding = proven(run, graph)) {
     verdict.outcome = Outcome::kFail;
     verdict.findings.push_back(std::move(*finding));
     return verdict;
@@ -372,18 +372,17 @@ Verdict Deadlock::check(const Run& run) const {
     verdict.findings.push_back(std::move(*finding));
     return verdict;
   }
-  if (situation.cutoff_ns() ==
-      kNeverNs) {  // It went to its end by itself: whoever waited was let go.
+  if (graph.cutoff_ns() == kNeverNs) {  // It went to its end by itself: whoever waited was let go.
     verdict.outcome = Outcome::kPass;
     return verdict;
   }
-  const std::optional<Finding> stalled = stall(run, situation);
-  if (stalled && is_stalled(run, *stalled, situation.cutoff_ns()) && is_worth_telling(run.plan)) {
+  const std::optional<Finding> stalled = stall(run, graph);
+  if (stalled && is_stalled(run, *stalled, graph.cutoff_ns()) && is_worth_telling(run.plan)) {
     verdict.outcome = Outcome::kFail;
     verdict.findings.push_back(*stalled);
     return verdict;
   }
-  const std::vector<std::string> partly = situation.partly_seen();
+  const std::vector<std::string> partly = graph.partly_seen();
   if (!partly.empty())
     verdict.reason = partly.front();
   else if (stalled)

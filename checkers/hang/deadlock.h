@@ -4,14 +4,14 @@
 #include <optional>
 #include <string>
 
-#include "harness/verdict/verdict.h"
+#include "harness/model/job.h"
 
 namespace lockstep::checkers {
 
 class Deadlock : public Checker {
  public:
   [[nodiscard]] std::string_view name() const override { return "deadlock"; }
-  [[nodiscard]] Verdict check(const Run& run) const override;
+  [[nodiscard]] Verdict check(const Job& job) const override;
 };
 
 /// Why a running job can never go on, in one line; none unless it is certain. Judged by the same

@@ -5,7 +5,7 @@
 namespace lockstep::checkers {
 namespace {
 
-bool same_operation(const Knot& knot, const StuckWait& wait) {
+bool same_operation(const Knot& knot, const BlockedOn& wait) {
   if (knot.group != wait.group || history::is_point_to_point(knot.call->op) ||
       history::is_point_to_point(wait.call->op))
     return knot.call == wait.call;
@@ -14,9 +14,9 @@ bool same_operation(const Knot& knot, const StuckWait& wait) {
 
 }  // namespace
 
-std::vector<Knot> knots_of(const std::vector<StuckWait>& waits) {
+std::vector<Knot> knots_of(const std::vector<BlockedOn>& waits) {
   std::vector<Knot> knots;
-  for (const StuckWait& wait : waits) {
+  for (const BlockedOn& wait : waits) {
     if (wait.group == nullptr)
       continue;
     auto knot = std::find_if(knots.begin(), knots.end(),

@@ -15,6 +15,6 @@ struct Knot {
 };
 
 /// In the order in which the ranks came to them.
-std::vector<Knot> knots_of(const std::vector<StuckWait>& waits);
+std::vector<Knot> knots_of(const std::vector<BlockedOn>& waits);
 
 }  // namespace lockstep::checkers

@@ -302,7 +302,7 @@ std::optional<std::string> cannot_all_join(const Run& run) {
     else if (end->failed() && !end->our_signal)
       failed.insert(rank);
   }
-  const RankSet gone = Situation(run).gone();
+  const RankSet gone = WaitForGraph(run).gone();
   const bool all_gone =
       std::all_of(failed.begin(), failed.end(), [&](Rank rank) { return gone.contains(rank); });
   const bool all_wait = std::all_of(ranks.waiting.begin(), ranks.waiting.end(),
@@ -314,7 +314,8 @@ std::optional<std::string> cannot_all_join(const Run& run) {
                      failed.size() == 1 ? "it" : "them");
 }
 
-Verdict Joining::check(const Run& run) const {
+Verdict Rendezvous::check(const Job& job) const {
+  const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
   const std::uint64_t cutoff_ns = first_act_ns(run);
   const Ranks ranks = ranks_before_the_first_group(run, cutoff_ns);

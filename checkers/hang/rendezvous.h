@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "harness/verdict/verdict.h"
+#include "harness/model/job.h"
 
 namespace lockstep::checkers {
 
@@ -35,10 +35,10 @@ struct BeforeItsGroup {
 /// None if it is in one, has ended, or was never looked at.
 std::optional<BeforeItsGroup> before_its_group(const Run& run, Rank rank, std::uint64_t cutoff_ns);
 
-class Joining : public Checker {
+class Rendezvous : public Checker {
  public:
   [[nodiscard]] std::string_view name() const override { return "joining"; }
-  [[nodiscard]] Verdict check(const Run& run) const override;
+  [[nodiscard]] Verdict check(const Job& job) const override;
 };
 
 }  // namespace lockstep::checkers

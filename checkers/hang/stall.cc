@@ -115,15 +115,15 @@ bool waits_for_own_threads(const Run& run, const ProcessState& state, std::uint6
 
 class StalledCall {
  public:
-  StalledCall(const Run& run, const Situation& situation, const ProcessState& waiter,
+  StalledCall(const Run& run, const WaitForGraph& graph, const ProcessState& waiter,
               const Collective& call, std::string_view when)
       : run_(run),
         when_(when),
-        situation_(situation),
+        graph_(graph),
         waiter_(waiter),
         call_(call),
-        group_(*situation.group_of(waiter, call)),
-        owed_(situation.owing(waiter, call)) {
+        group_(*graph.group_of(waiter, call)),
+        owed_(graph.owing(waiter, call)) {
     for (const Member& member : group_.members) {
       if (!owed_.absent.contains(member.rank))
         waiting_.insert(member.rank);
@@ -154,7 +154,7 @@ class StalledCall {
                           group_.label(call_), when_, words(waiting_));
     const bool blamable = !owed_.absent.empty() && known_before(group_, call_.seq) &&
                           std::none_of(owed_.absent.begin(), owed_.absent.end(), [&](Rank rank) {
-                            const ProcessState* const state = situation_.state(rank);
+                            const ProcessState* const state = graph_.state(rank);
                             return state != nullptr && waits_for_others(state->main_stack);
                           });
     if (blamable)
@@ -182,10 +182,10 @@ class StalledCall {
   }
 
   [[nodiscard]] std::string stalled(Rank rank) const {
-    const ProcessState* state = situation_.state(rank);
+    const ProcessState* state = graph_.state(rank);
     return state == nullptr
                ? ""
-               : stalled_on(run_, state->process->pid, state->main_stack, situation_.cutoff_ns());
+               : stalled_on(run_, state->process->pid, state->main_stack, graph_.cutoff_ns());
   }
 
   /// Most are there. That few wait for most says nothing, nor does a wait that another rank may
@@ -193,9 +193,9 @@ class StalledCall {
   void name_the_few_that_are_late(Finding& finding) const {
     const RankSet few = blame_minority(group_, {waiting_, owed_.absent}, true).culprits;
     const auto by_itself = [&](Rank rank) {
-      const ProcessState* const state = situation_.state(rank);
-      return state != nullptr && (computes(run_, *state, situation_.cutoff_ns()) ||
-                                  waits_for_own_threads(run_, *state, situation_.cutoff_ns()));
+      const ProcessState* const state = graph_.state(rank);
+      return state != nullptr && (computes(run_, *state, graph_.cutoff_ns()) ||
+                                  waits_for_own_threads(run_, *state, graph_.cutoff_ns()));
     };
     if (few != owed_.absent || !std::all_of(few.begin(), few.end(), by_itself))
       return;
@@ -213,7 +213,7 @@ class StalledCall {
       if (what.empty())
         return;
       if (what != kWithoutTask &&
-          who_has_it(run_, situation_.state(rank)->process->pid, situation_.cutoff_ns()).empty())
+          who_has_it(run_, graph_.state(rank)->process->pid, graph_.cutoff_ns()).empty())
         at_fault.insert(rank);
     }
     finding.code = Code::kStalledOutside;
@@ -252,11 +252,11 @@ class StalledCall {
   void add_evidence(Finding& finding) const {
     RanksByText lines;
     for (const Rank rank : owed_.absent) {
-      const ProcessState* absent = situation_.state(rank);
+      const ProcessState* absent = graph_.state(rank);
       if (absent == nullptr)
         continue;
       std::string what = stalled(rank);
-      if (what.empty() && waits_for_own_threads(run_, *absent, situation_.cutoff_ns()))
+      if (what.empty() && waits_for_own_threads(run_, *absent, graph_.cutoff_ns()))
         what = "waits for a lock, a queue or a thread of its own";
       if (what.empty())
         what = call_it_is_in(*absent);
@@ -264,12 +264,12 @@ class StalledCall {
         what = "waits for the store";
       if (what.empty())
         what = absent->not_closed.empty() ? "waits for something else" : absent->not_closed;
-      const auto site = whereabouts(*absent, situation_.cutoff_ns(),
+      const auto site = whereabouts(*absent, graph_.cutoff_ns(),
                                     finding.culprits.contains(rank) ? "culprit" : "peer");
       add_rank(lines, what + at_site(site), rank);
       add_children(lines, *absent);
       if (const Raised* const raised =
-              end_of_a_thread(run_, absent->process->pid, situation_.cutoff_ns()))
+              end_of_a_thread(run_, absent->process->pid, graph_.cutoff_ns()))
         tell_end_of_a_thread(finding, rank, *raised);
       if (what == kWithoutTask)
         add_last_call(lines, rank);
@@ -293,7 +293,7 @@ class StalledCall {
 
   [[nodiscard]] std::string call_it_is_in(const ProcessState& absent) const {
     for (auto call = absent.open.rbegin(); call != absent.open.rend(); ++call) {
-      const GroupView* const group = situation_.group_of(absent, **call);
+      const GroupView* const group = graph_.group_of(absent, **call);
       if (group != nullptr && !(*call)->async)
         return fmt::format("is in {}", group->label(**call));
     }
@@ -302,7 +302,7 @@ class StalledCall {
 
   /// What it waits for may be one of them: a loader worker, a command.
   void add_children(RanksByText& lines, const ProcessState& absent) const {
-    const StateSample* state = last_state(run_, absent.process->pid, situation_.cutoff_ns());
+    const StateSample* state = last_state(run_, absent.process->pid, graph_.cutoff_ns());
     const bool waits =
         state != nullptr && (state->waits_for_child || !by_frames(absent.main_stack).empty());
     for (std::size_t i = 0; waits && i < std::min(state->children.size(), kChildrenMax); ++i)
@@ -311,11 +311,11 @@ class StalledCall {
 
   const Run& run_;
   std::string_view when_;
-  const Situation& situation_;
+  const WaitForGraph& graph_;
   const ProcessState& waiter_;
   const Collective& call_;
   const GroupView& group_;
-  StuckWait owed_;
+  BlockedOn owed_;
   RankSet waiting_{};
 };
 
@@ -411,16 +411,16 @@ bool waits_in(const ProcessState& state, const GroupView& group, const Collectiv
 
 }  // namespace
 
-std::optional<Finding> stall(const Run& run, const Situation& situation, std::string_view when,
+std::optional<Finding> stall(const Run& run, const WaitForGraph& graph, std::string_view when,
                              const RankSet& wait) {
   std::optional<Finding> found;
-  for (const ProcessState& state : situation.states()) {
+  for (const ProcessState& state : graph.states()) {
     for (const Collective* call : state.open) {
-      const GroupView* group = situation.group_of(state, *call);
+      const GroupView* group = graph.group_of(state, *call);
       if (group == nullptr || !group->fully_seen() || !waits_in(state, *group, *call, wait) ||
           history::is_point_to_point(call->op) || (found && found->at_ns <= call->issued_ns))
         continue;
-      const StalledCall stalled(run, situation, state, *call, when);
+      const StalledCall stalled(run, graph, state, *call, when);
       if (stalled.is_one())
         found = stalled.finding();
     }

@@ -17,10 +17,10 @@ namespace lockstep::checkers {
 /// have ended a slow one: that is no finding.
 inline constexpr std::chrono::seconds kStallIsNoticedAfter{10};
 
-/// The first collective that some had issued and not left at the situation's end, `when`. The
+/// The first collective that some had issued and not left at the graph's end, `when`. The
 /// others may have been on their way: likely at best. `wait`: ranks that are known to wait for what
 /// they put on a device, whatever their stacks show.
-std::optional<Finding> stall(const Run& run, const Situation& situation,
+std::optional<Finding> stall(const Run& run, const WaitForGraph& graph,
                              std::string_view when = "when the run was ended",
                              const RankSet& wait = {});
 

@@ -78,10 +78,11 @@ std::optional<std::uint64_t> messages(const Member& member, Op op, std::int32_t 
 
 }  // namespace
 
-Situation::Situation(const Run& run) : Situation(run, first_act_ns(run)) {}
+WaitForGraph::WaitForGraph(const Job& job)
+    : WaitForGraph(job.run(), job.first_act_ns(), job.groups()) {}
 
-Situation::Situation(const Run& run, std::uint64_t cutoff_ns)
-    : run_(run), cutoff_ns_(cutoff_ns), groups_(group_views(run, cutoff_ns_)) {
+WaitForGraph::WaitForGraph(const Run& run, std::uint64_t cutoff_ns, std::vector<GroupView> groups)
+    : run_(run), cutoff_ns_(cutoff_ns), groups_(std::move(groups)) {
   for (const GroupView& group : groups_)
     partly_seen_.push_back(is_partly_seen(group, cutoff_ns_));
   gone_ = gone_ranks(run, cutoff_ns_);
@@ -99,7 +100,7 @@ Situation::Situation(const Run& run, std::uint64_t cutoff_ns)
 }
 
 /// Messages that came are not told. One that both sides have issued has come once both are at rest.
-void Situation::leave_out_what_came(ProcessState& state) const {
+void WaitForGraph::leave_out_what_came(ProcessState& state) const {
   std::map<std::tuple<std::uint32_t, Op, std::int32_t, std::int32_t>, std::uint64_t> came;
   const auto has_come = [&](const Collective* call) {
     if ((call->op != Op::kSend && call->op != Op::kRecv) || call->seq == history::kSeqUnknown)
@@ -121,7 +122,7 @@ void Situation::leave_out_what_came(ProcessState& state) const {
 }
 
 /// As far as is known: how many of the messages of this channel (group, direction, peer, tag).
-std::uint64_t Situation::messages_come(const ProcessState& state, const Collective& call) const {
+std::uint64_t WaitForGraph::messages_come(const ProcessState& state, const Collective& call) const {
   const GroupView* const group = group_of(state, call);
   const auto peer_rank = group == nullptr ? std::nullopt : group->global_rank(call.root);
   const Member* const peer = peer_rank ? group->member(*peer_rank) : nullptr;
@@ -141,7 +142,7 @@ std::uint64_t Situation::messages_come(const ProcessState& state, const Collecti
       .value_or(0);
 }
 
-const ProcessState* Situation::state(Rank rank) const {
+const ProcessState* WaitForGraph::state(Rank rank) const {
   for (const ProcessState& state : states_) {
     if (state.rank == rank)
       return &state;
@@ -149,7 +150,7 @@ const ProcessState* Situation::state(Rank rank) const {
   return nullptr;
 }
 
-const GroupView* Situation::group_of(const ProcessState& state, const Collective& call) const {
+const GroupView* WaitForGraph::group_of(const ProcessState& state, const Collective& call) const {
   for (const GroupView& group : groups_) {
     const Member* member = group.member(state.rank);
     if (member != nullptr && member->process == state.process && member->group == call.group)
@@ -158,8 +159,8 @@ const GroupView* Situation::group_of(const ProcessState& state, const Collective
   return nullptr;
 }
 
-void Situation::owing_collective(const GroupView& group, const Collective& call,
-                                 StuckWait& wait) const {
+void WaitForGraph::owing_collective(const GroupView& group, const Collective& call,
+                                    BlockedOn& wait) const {
   for (const Member& member : group.members) {
     if (!member.vouches || member.rank == wait.rank)
       continue;
@@ -177,13 +178,13 @@ void Situation::owing_collective(const GroupView& group, const Collective& call,
 
 /// Its part in the call is over without a result, and a member has crashed: no timeout of the
 /// caller's did it.
-bool Situation::is_broken(Rank rank, const Collective& call) const {
+bool WaitForGraph::is_broken(Rank rank, const Collective& call) const {
   const bool completed = call.completed_ns && *call.completed_ns <= cutoff_ns_;
   return completed ? call.failed : crashed_.contains(rank) && !call.completion_unseen;
 }
 
-void Situation::owing_message(const GroupView& group, const Member& me, const Collective& call,
-                              StuckWait& wait) const {
+void WaitForGraph::owing_message(const GroupView& group, const Member& me, const Collective& call,
+                                 BlockedOn& wait) const {
   if (call.seq == history::kSeqUnknown || !me.vouches)
     return;
   const std::int32_t mine = me.about().my_rank;
@@ -225,8 +226,8 @@ void Situation::owing_message(const GroupView& group, const Member& me, const Co
     wait.absent.insert(peer->rank);
 }
 
-StuckWait Situation::owing(const ProcessState& waiter, const Collective& call) const {
-  StuckWait wait{waiter.rank, &call, group_of(waiter, call), {}, {}, {}};
+BlockedOn WaitForGraph::owing(const ProcessState& waiter, const Collective& call) const {
+  BlockedOn wait{waiter.rank, &call, group_of(waiter, call), {}, {}, {}};
   if (wait.group == nullptr || wait.group->members_disagree)
     return wait;
   if (partly_seen_[static_cast<std::size_t>(wait.group - groups_.data())])
@@ -241,7 +242,7 @@ StuckWait Situation::owing(const ProcessState& waiter, const Collective& call) c
 // Who is idle is asked on when all have answered that were asked together. While the reference
 // computes, nobody else is waited for; nor is a rank that was told that its batches are over, as
 // long as others have some.
-bool Situation::may_be_asked(const RankSet& stuck) const {
+bool WaitForGraph::may_be_asked(const RankSet& stuck) const {
   constexpr std::string_view kTold = "exhausted";
   RankSet told;
   for (const Request& request : run_.requests) {
@@ -262,7 +263,7 @@ bool Situation::may_be_asked(const RankSet& stuck) const {
 }
 
 // Which of the others it needs does not show; one that makes a group, too, may be the one.
-bool Situation::others_may_make_it(Rank rank, const RankSet& stuck) const {
+bool WaitForGraph::others_may_make_it(Rank rank, const RankSet& stuck) const {
   const RankSet ranks = ranks_of(run_);
   return std::any_of(ranks.begin(), ranks.end(), [&](Rank other) {
     return other != rank && !gone_.contains(other) &&
@@ -270,7 +271,7 @@ bool Situation::others_may_make_it(Rank rank, const RankSet& stuck) const {
   });
 }
 
-bool Situation::can_go_on(const ProcessState& state, const RankSet& stuck) const {
+bool WaitForGraph::can_go_on(const ProcessState& state, const RankSet& stuck) const {
   const auto lost = [&](const RankSet& ranks, bool all) {
     const auto is_lost = [&](Rank rank) { return stuck.contains(rank) || gone_.contains(rank); };
     return !ranks.empty() && (all ? std::all_of(ranks.begin(), ranks.end(), is_lost)
@@ -288,7 +289,7 @@ bool Situation::can_go_on(const ProcessState& state, const RankSet& stuck) const
       continue;
     }
     for (const Collective* call : wait.calls) {
-      const StuckWait owed = owing(state, *call);
+      const BlockedOn owed = owing(state, *call);
       // A message from anyone may come from any of them, a collective needs every one.
       if (!lost(owed.absent, call->op == Op::kRecvAny) && !lost(owed.incompatible, false) &&
           !lost(owed.broken, false))
@@ -298,7 +299,7 @@ bool Situation::can_go_on(const ProcessState& state, const RankSet& stuck) const
   return state.waits.empty();
 }
 
-RankSet Situation::stuck() const {
+RankSet WaitForGraph::stuck() const {
   RankSet stuck;
   if (!journal_is_whole(run_))
     return stuck;
@@ -323,14 +324,14 @@ RankSet Situation::stuck() const {
   return stuck;
 }
 
-std::vector<StuckWait> Situation::waits_of(const RankSet& stuck) const {
-  std::vector<StuckWait> waits;
+std::vector<BlockedOn> WaitForGraph::waits_of(const RankSet& stuck) const {
+  std::vector<BlockedOn> waits;
   for (const ProcessState& state : states_) {
     if (!stuck.contains(state.rank))
       continue;
     for (const Wait& wait : state.waits) {
       for (const Collective* call : wait.calls) {
-        StuckWait owed = owing(state, *call);
+        BlockedOn owed = owing(state, *call);
         const auto keep_lost = [&](RankSet& ranks) {
           for (const Rank rank : RankSet(ranks)) {
             if (!stuck.contains(rank) && !gone_.contains(rank))
@@ -347,7 +348,7 @@ std::vector<StuckWait> Situation::waits_of(const RankSet& stuck) const {
   return waits;
 }
 
-std::vector<std::string> Situation::partly_seen() const {
+std::vector<std::string> WaitForGraph::partly_seen() const {
   std::vector<std::string> reasons;
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     if (partly_seen_[i])

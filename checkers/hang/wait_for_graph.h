@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "harness/model/activity.h"
-#include "harness/model/group_view.h"
+#include "harness/model/job.h"
 
 namespace lockstep::checkers {
 
 /// An operation that a stuck rank waits for, and who keeps it from finishing.
-struct StuckWait {
+struct BlockedOn {
   Rank rank{};
   const Collective* call{};
   const GroupView* group{};
@@ -20,21 +20,22 @@ struct StuckWait {
 };
 
 /// Everything a deadlock is judged from, as of the first thing we did to the job.
-class Situation {
+class WaitForGraph {
  public:
   /// When lockstep or somebody else first acted on the job; never, if nobody did.
-  explicit Situation(const Run& run);
+  explicit WaitForGraph(const Job& job);
   /// At this instant.
-  Situation(const Run& run, std::uint64_t cutoff_ns);
+  WaitForGraph(const Run& run, std::uint64_t cutoff_ns)
+      : WaitForGraph(run, cutoff_ns, group_views(run, cutoff_ns)) {}
 
   /// The greatest set of closed processes each of which waits only for what a member of the set, or
   /// a process that is gone, owes. Empty: no deadlock is proven.
   [[nodiscard]] RankSet stuck() const;
   /// What the ranks of `stuck` wait for, with those who owe it (members of `stuck` or gone).
-  [[nodiscard]] std::vector<StuckWait> waits_of(const RankSet& stuck) const;
+  [[nodiscard]] std::vector<BlockedOn> waits_of(const RankSet& stuck) const;
 
   /// Who owes `call`, as far as their history vouches for it.
-  [[nodiscard]] StuckWait owing(const ProcessState& waiter, const Collective& call) const;
+  [[nodiscard]] BlockedOn owing(const ProcessState& waiter, const Collective& call) const;
   /// A collective completed that a member never issued: absence proves nothing in this group
   /// (LS901).
   [[nodiscard]] std::vector<std::string> partly_seen() const;
@@ -47,9 +48,10 @@ class Situation {
   [[nodiscard]] std::uint64_t cutoff_ns() const { return cutoff_ns_; }
 
  private:
-  void owing_collective(const GroupView& group, const Collective& call, StuckWait& wait) const;
+  WaitForGraph(const Run& run, std::uint64_t cutoff_ns, std::vector<GroupView> groups);
+  void owing_collective(const GroupView& group, const Collective& call, BlockedOn& wait) const;
   void owing_message(const GroupView& group, const Member& me, const Collective& call,
-                     StuckWait& wait) const;
+                     BlockedOn& wait) const;
   void leave_out_what_came(ProcessState& state) const;
   [[nodiscard]] std::uint64_t messages_come(const ProcessState& state,
                                             const Collective& call) const;

@@ -252,10 +252,11 @@ GroupResult check_group(const Run& run, const std::vector<GroupView>& groups,
 
 }  // namespace
 
-Verdict CollectiveOrder::check(const Run& run) const {
+Verdict CollectiveOrder::check(const Job& job) const {
+  const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
   std::uint64_t collectives = 0;
-  const std::vector<GroupView> groups = group_views(run, first_act_ns(run));
+  const std::vector<GroupView>& groups = job.groups();
   for (const GroupView& group : groups) {
     GroupResult result = check_group(run, groups, group);
     collectives += result.compared;

@@ -2,14 +2,14 @@
 // divergence of each group: LS201 to LS209, and LS210 where a send and its receive cannot match.
 #pragma once
 
-#include "harness/verdict/verdict.h"
+#include "harness/model/job.h"
 
 namespace lockstep::checkers {
 
 class CollectiveOrder : public Checker {
  public:
   [[nodiscard]] std::string_view name() const override { return "collective-order"; }
-  [[nodiscard]] Verdict check(const Run& run) const override;
+  [[nodiscard]] Verdict check(const Job& job) const override;
 };
 
 }  // namespace lockstep::checkers

@@ -103,7 +103,8 @@ std::optional<Repetition> repetition_before(const Member& member, std::uint64_t 
   return std::nullopt;
 }
 
-Verdict LoopExit::check(const Run& run) const {
+Verdict LoopExit::check(const Job& job) const {
+  const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
   if (!run.plan.scenario.empty()) {
     verdict.outcome = Outcome::kSkipped;
@@ -113,7 +114,7 @@ Verdict LoopExit::check(const Run& run) const {
   if (run.live || !run.journal_complete)
     verdict.reason = why_open(run);
   std::optional<Finding> first;
-  for (const GroupView& group : group_views(run, first_act_ns(run))) {
+  for (const GroupView& group : job.groups()) {
     if (group.members.size() < 2)
       continue;
     ++verdict.examined["groups"];

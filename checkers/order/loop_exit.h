@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "harness/model/group_view.h"
-#include "harness/verdict/verdict.h"
+#include "harness/model/job.h"
 
 namespace lockstep::checkers {
 
 class LoopExit : public Checker {
  public:
   [[nodiscard]] std::string_view name() const override { return "loop-exit"; }
-  [[nodiscard]] Verdict check(const Run& run) const override;
+  [[nodiscard]] Verdict check(const Job& job) const override;
 };
 
 /// The same call from the same line; a call whose line is not known is like no other.

@@ -103,14 +103,15 @@ std::optional<Finding> finding_in(const Run& run, const GroupView& group) {
 
 }  // namespace
 
-Verdict UnreducedGradients::check(const Run& run) const {
+Verdict UnfinishedReduction::check(const Job& job) const {
+  const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
   if (run.raised.empty()) {
     verdict.outcome = Outcome::kSkipped;
     verdict.reason = "no process printed an exception";
     return verdict;
   }
-  for (const GroupView& group : group_views(run, first_act_ns(run))) {
+  for (const GroupView& group : job.groups()) {
     auto finding = finding_in(run, group);
     if (!finding)
       continue;

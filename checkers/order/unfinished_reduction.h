@@ -2,14 +2,14 @@
 // only at the next forward, and only on that rank: an exception that is a consequence (LS208).
 #pragma once
 
-#include "harness/verdict/verdict.h"
+#include "harness/model/job.h"
 
 namespace lockstep::checkers {
 
-class UnreducedGradients : public Checker {
+class UnfinishedReduction : public Checker {
  public:
   [[nodiscard]] std::string_view name() const override { return "unreduced-gradients"; }
-  [[nodiscard]] Verdict check(const Run& run) const override;
+  [[nodiscard]] Verdict check(const Job& job) const override;
 };
 
 }  // namespace lockstep::checkers

@@ -6,7 +6,8 @@
 
 namespace lockstep::checkers {
 
-Verdict Marks::check(const Run& run) const {
+Verdict ExpectedMarks::check(const Job& job) const {
+  const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
   if (run.plan.expected_marks.empty()) {
     verdict.outcome = Outcome::kSkipped;

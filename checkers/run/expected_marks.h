@@ -2,14 +2,14 @@
 // history.
 #pragma once
 
-#include "harness/verdict/verdict.h"
+#include "harness/model/job.h"
 
 namespace lockstep::checkers {
 
-class Marks : public Checker {
+class ExpectedMarks : public Checker {
  public:
   [[nodiscard]] std::string_view name() const override { return "marks"; }
-  [[nodiscard]] Verdict check(const Run& run) const override;
+  [[nodiscard]] Verdict check(const Job& job) const override;
 };
 
 }  // namespace lockstep::checkers

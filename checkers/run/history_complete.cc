@@ -53,7 +53,8 @@ std::vector<std::string> what_is_missing(const Run& run) {
 
 }  // namespace
 
-Verdict HistoryComplete::check(const Run& run) const {
+Verdict HistoryComplete::check(const Job& job) const {
+  const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
   verdict.examined["processes"] = run.processes.size();
   const std::vector<std::string> missing = what_is_missing(run);

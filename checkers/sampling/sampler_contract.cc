@@ -195,6 +195,6 @@ class Judge {
 
 }  // namespace
 
-Verdict SamplerShards::check(const Run& run) const { return Judge(run).verdict(); }
+Verdict SamplerContract::check(const Job& job) const { return Judge(job.run()).verdict(); }
 
 }  // namespace lockstep::checkers

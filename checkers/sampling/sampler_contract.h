@@ -2,14 +2,14 @@
 // complete, equally long, as long as promised, shuffled anew, and batched by length where declared.
 #pragma once
 
-#include "harness/verdict/verdict.h"
+#include "harness/model/job.h"
 
 namespace lockstep::checkers {
 
-class SamplerShards : public Checker {
+class SamplerContract : public Checker {
  public:
   [[nodiscard]] std::string_view name() const override { return "sampler-shards"; }
-  [[nodiscard]] Verdict check(const Run& run) const override;
+  [[nodiscard]] Verdict check(const Job& job) const override;
 };
 
 }  // namespace lockstep::checkers

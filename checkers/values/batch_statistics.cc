@@ -236,7 +236,8 @@ class Question {
 
 }  // namespace
 
-Verdict BatchStatistics::check(const Run& run) const {
+Verdict BatchStatistics::check(const Job& job) const {
+  const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
   const auto declared = run.plan.contract.find("statistics");
   if (declared == run.plan.contract.end() || declared->second != "global") {

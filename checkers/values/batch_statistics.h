@@ -7,14 +7,14 @@
 // but only those called "statistics/..." are mistakes in what is compared here, and give the power.
 #pragma once
 
-#include "harness/verdict/verdict.h"
+#include "harness/model/job.h"
 
 namespace lockstep::checkers {
 
 class BatchStatistics : public Checker {
  public:
   [[nodiscard]] std::string_view name() const override { return "batch-statistics"; }
-  [[nodiscard]] Verdict check(const Run& run) const override;
+  [[nodiscard]] Verdict check(const Job& job) const override;
 };
 
 }  // namespace lockstep::checkers

@@ -39,7 +39,8 @@ void add(const Run& run, const Observation& left, const Observation& kept, Findi
 
 }  // namespace
 
-Verdict KeptBuffers::check(const Run& run) const {
+Verdict BufferOverwrite::check(const Job& job) const {
+  const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
   if (run.plan.contract.count("buffers") == 0) {
     verdict.outcome = Outcome::kSkipped;

@@ -3,14 +3,14 @@
 // the first one survive.
 #pragma once
 
-#include "harness/verdict/verdict.h"
+#include "harness/model/job.h"
 
 namespace lockstep::checkers {
 
-class KeptBuffers : public Checker {
+class BufferOverwrite : public Checker {
  public:
   [[nodiscard]] std::string_view name() const override { return "kept-buffers"; }
-  [[nodiscard]] Verdict check(const Run& run) const override;
+  [[nodiscard]] Verdict check(const Job& job) const override;
 };
 
 }  // namespace lockstep::checkers

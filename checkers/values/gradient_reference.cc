@@ -403,6 +403,6 @@ class Judge {
 
 }  // namespace
 
-Verdict GradientReference::check(const Run& run) const { return Judge(run).verdict(); }
+Verdict GradientReference::check(const Job& job) const { return Judge(job.run()).verdict(); }
 
 }  // namespace lockstep::checkers

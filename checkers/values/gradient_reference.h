@@ -8,14 +8,14 @@
 // power of the comparison.
 #pragma once
 
-#include "harness/verdict/verdict.h"
+#include "harness/model/job.h"
 
 namespace lockstep::checkers {
 
 class GradientReference : public Checker {
  public:
   [[nodiscard]] std::string_view name() const override { return "gradient-reference"; }
-  [[nodiscard]] Verdict check(const Run& run) const override;
+  [[nodiscard]] Verdict check(const Job& job) const override;
 };
 
 }  // namespace lockstep::checkers

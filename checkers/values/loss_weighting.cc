@@ -83,7 +83,8 @@ Finding wrong_weights(std::int64_t number, const Step& step, const std::string& 
 
 }  // namespace
 
-Verdict LossWeighting::check(const Run& run) const {
+Verdict LossWeighting::check(const Job& job) const {
+  const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
   const auto contract = run.plan.contract.find("gradient");
   if (run.plan.world_size != 1 || contract == run.plan.contract.end() ||

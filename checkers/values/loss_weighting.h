@@ -2,14 +2,14 @@
 // parts' means, or as the mean over all samples? Tells how far the two are apart, too.
 #pragma once
 
-#include "harness/verdict/verdict.h"
+#include "harness/model/job.h"
 
 namespace lockstep::checkers {
 
 class LossWeighting : public Checker {
  public:
   [[nodiscard]] std::string_view name() const override { return "loss-weighting"; }
-  [[nodiscard]] Verdict check(const Run& run) const override;
+  [[nodiscard]] Verdict check(const Job& job) const override;
 };
 
 }  // namespace lockstep::checkers

@@ -262,7 +262,8 @@ bool seen_everywhere(const Run& run, const Sighting& sighting) {
 
 }  // namespace
 
-Verdict ReplicaEquality::check(const Run& run) const {
+Verdict ReplicaEquality::check(const Job& job) const {
+  const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
   const std::string buffers = contract_of(run, "buffers");
   const std::vector<Sighting> all = sightings(run, {"param", "buffer", "optimizer"});

@@ -2,14 +2,14 @@
 // forward, LS404 optimizer state, LS406 values right after wrapping. Compared exactly, by name.
 #pragma once
 
-#include "harness/verdict/verdict.h"
+#include "harness/model/job.h"
 
 namespace lockstep::checkers {
 
 class ReplicaEquality : public Checker {
  public:
   [[nodiscard]] std::string_view name() const override { return "replica-equality"; }
-  [[nodiscard]] Verdict check(const Run& run) const override;
+  [[nodiscard]] Verdict check(const Job& job) const override;
 };
 
 }  // namespace lockstep::checkers

@@ -6,7 +6,8 @@
 
 namespace lockstep::checkers {
 
-Verdict ReplicaMemory::check(const Run& run) const {
+Verdict ReplicaMemory::check(const Job& job) const {
+  const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
   double excess = 0;
   for (const Observation& observation : run.observations) {

@@ -2,14 +2,14 @@
 // other. It measures; nothing is declared about it.
 #pragma once
 
-#include "harness/verdict/verdict.h"
+#include "harness/model/job.h"
 
 namespace lockstep::checkers {
 
 class ReplicaMemory : public Checker {
  public:
   [[nodiscard]] std::string_view name() const override { return "replica-memory"; }
-  [[nodiscard]] Verdict check(const Run& run) const override;
+  [[nodiscard]] Verdict check(const Job& job) const override;
 };
 
 }  // namespace lockstep::checkers

@@ -143,7 +143,8 @@ class Comparison {
 
 }  // namespace
 
-Verdict SecondDerivative::check(const Run& run) const {
+Verdict SecondDerivative::check(const Job& job) const {
+  const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
   if (!is_penalised(run)) {
     verdict.outcome = Outcome::kSkipped;

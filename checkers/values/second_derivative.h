@@ -4,14 +4,14 @@
 
 #include <string_view>
 
-#include "harness/verdict/verdict.h"
+#include "harness/model/job.h"
 
 namespace lockstep::checkers {
 
 class SecondDerivative : public Checker {
  public:
   [[nodiscard]] std::string_view name() const override { return "second-derivative"; }
-  [[nodiscard]] Verdict check(const Run& run) const override;
+  [[nodiscard]] Verdict check(const Job& job) const override;
 };
 
 }  // namespace lockstep::checkers

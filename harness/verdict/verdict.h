@@ -1,4 +1,4 @@
-// Verdicts, findings, and what a checker is: a pure function of a Run.
+// Verdicts and findings.
 #pragma once
 
 #include <cstdint>
@@ -81,13 +81,5 @@ struct Verdict {
 /// It says with a code what it lacked: that is of more weight than that it found nothing to look
 /// at.
 bool lacks_evidence(const Verdict& verdict);
-
-/// One rule (and the codes of that rule). Reads nothing but the Run, decides explicitly.
-class Checker {
- public:
-  virtual ~Checker() = default;
-  [[nodiscard]] virtual std::string_view name() const = 0;
-  [[nodiscard]] virtual Verdict check(const Run& run) const = 0;
-};
 
 }  // namespace lockstep

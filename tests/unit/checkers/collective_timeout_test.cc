@@ -14,7 +14,7 @@
 namespace lockstep::testing {
 namespace {
 
-Verdict check(const lockstep::Run& run) { return checkers::ProcessEndChecker().check(run); }
+Verdict check(const lockstep::Run& run) { return checkers::RankFailed().check(run); }
 
 /// Rank 0 gives up in its own words after its last call, which only it may have issued.
 Finding gave_up(const Row& zero, const Row& one, std::uint64_t after_ns) {

@@ -45,7 +45,7 @@ void by_somebody_else(lockstep::Run& run, Rank rank) {
   }
 }
 
-Verdict check(const lockstep::Run& run) { return checkers::ProcessEndChecker().check(run); }
+Verdict check(const lockstep::Run& run) { return checkers::RankFailed().check(run); }
 
 TEST(EndedRanks, WhatAProgramEndsBeforeItEndsWellIsNoFailure) {
   EXPECT_TRUE(check(ended(kSender, 0)).findings.empty());

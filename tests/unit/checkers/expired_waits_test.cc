@@ -17,7 +17,7 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 
 Finding found(const lockstep::Run& run) {
-  const Verdict verdict = checkers::ProcessEndChecker().check(run);
+  const Verdict verdict = checkers::RankFailed().check(run);
   return verdict.findings.empty() ? Finding{} : verdict.findings.front();
 }
 

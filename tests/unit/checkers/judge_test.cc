@@ -131,7 +131,7 @@ TEST(Judge, AWrongValueBeforeAHangIsToldBesidesIt) {
 class Throws : public Checker {
  public:
   [[nodiscard]] std::string_view name() const override { return "throws"; }
-  [[nodiscard]] Verdict check(const lockstep::Run&) const override {
+  [[nodiscard]] Verdict check(const lockstep::Job&) const override {
     throw std::runtime_error("oops");
   }
 };

@@ -305,8 +305,8 @@ lockstep::Run with_late_devices(std::int32_t pid) {
   return run;
 }
 
-TEST(Devices, ARankThatChoosesThemTooLateIsTold) {
-  const Verdict verdict = checkers::Devices().check(with_late_devices(1001));
+TEST(DeviceChoice, ARankThatChoosesThemTooLateIsTold) {
+  const Verdict verdict = checkers::DeviceChoice().check(with_late_devices(1001));
   ASSERT_EQ(verdict.findings.size(), 1U);
   EXPECT_EQ(verdict.outcome, Outcome::kPass) << "a warning";
   const Finding& finding = verdict.findings[0];
@@ -318,9 +318,9 @@ TEST(Devices, ARankThatChoosesThemTooLateIsTold) {
             "initialised: it keeps \"0,1\"");
 }
 
-TEST(Devices, ALauncherChoosesForItsChildren) {
-  EXPECT_TRUE(checkers::Devices().check(with_late_devices(999)).findings.empty());
-  EXPECT_EQ(checkers::Devices().check(lockstep::Run{}).outcome, Outcome::kSkipped);
+TEST(DeviceChoice, ALauncherChoosesForItsChildren) {
+  EXPECT_TRUE(checkers::DeviceChoice().check(with_late_devices(999)).findings.empty());
+  EXPECT_EQ(checkers::DeviceChoice().check(lockstep::Run{}).outcome, Outcome::kSkipped);
 }
 
 lockstep::Run on_gpus(std::vector<Device> devices) {
@@ -330,8 +330,8 @@ lockstep::Run on_gpus(std::vector<Device> devices) {
   return run;
 }
 
-TEST(Devices, ThatAllRanksAreOnTheFirstOfTwoIsTold) {
-  const Verdict verdict = checkers::Devices().check(on_gpus({{0, 2, "aa"}, {0, 2, "aa"}}));
+TEST(DeviceChoice, ThatAllRanksAreOnTheFirstOfTwoIsTold) {
+  const Verdict verdict = checkers::DeviceChoice().check(on_gpus({{0, 2, "aa"}, {0, 2, "aa"}}));
   ASSERT_EQ(verdict.findings.size(), 1U);
   EXPECT_EQ(verdict.outcome, Outcome::kPass) << "a warning";
   const Finding& finding = verdict.findings[0];
@@ -341,9 +341,9 @@ TEST(Devices, ThatAllRanksAreOnTheFirstOfTwoIsTold) {
   EXPECT_EQ(finding.evidence.at(1), "rank 1: pid 1001 on cuda:0 of 2, GPU aa");
 }
 
-TEST(Devices, ThatTheyShareWhatThereIsIsNot) {
+TEST(DeviceChoice, ThatTheyShareWhatThereIsIsNot) {
   const auto silent = [](std::vector<Device> devices) {
-    return checkers::Devices().check(on_gpus(std::move(devices))).findings.empty();
+    return checkers::DeviceChoice().check(on_gpus(std::move(devices))).findings.empty();
   };
   EXPECT_TRUE(silent({{0, 2, "aa"}, {1, 2, "bb"}}));
   EXPECT_TRUE(silent({{0, 1, "aa"}, {0, 1, "bb"}})) << "each sees its own only";
@@ -352,7 +352,7 @@ TEST(Devices, ThatTheyShareWhatThereIsIsNot) {
   EXPECT_TRUE(silent({{0, 2, "aa"}})) << "of the other nothing is known";
   lockstep::Run two_hosts = on_gpus({{0, 2, "aa"}, {0, 2, "aa"}});
   two_hosts.processes[1].boot_id = "another";
-  EXPECT_TRUE(checkers::Devices().check(two_hosts).findings.empty());
+  EXPECT_TRUE(checkers::DeviceChoice().check(two_hosts).findings.empty());
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 namespace lockstep::testing {
 namespace {
 
-Verdict check(const lockstep::Run& run) { return checkers::ProcessEndChecker().check(run); }
+Verdict check(const lockstep::Run& run) { return checkers::RankFailed().check(run); }
 
 lockstep::Run healthy() {
   const Row row = times(3, {all_reduce("dp", 8).at("t.cc", 5)});
@@ -178,13 +178,13 @@ TEST(ProcessEnd, TroubleWithOurHostsIsUndecided) {
 // --- The two that state what is on record
 // ------------------------------------------------------------------------
 
-TEST(Marks, AreAllThereOrUndecidedOrSkipped) {
+TEST(ExpectedMarks, AreAllThereOrUndecidedOrSkipped) {
   lockstep::Run run = healthy();
-  EXPECT_EQ(checkers::Marks().check(run).outcome, Outcome::kSkipped);
+  EXPECT_EQ(checkers::ExpectedMarks().check(run).outcome, Outcome::kSkipped);
   run.plan.expected_marks = {"ran-out"};
-  EXPECT_EQ(checkers::Marks().check(run).outcome, Outcome::kUndecided);
+  EXPECT_EQ(checkers::ExpectedMarks().check(run).outcome, Outcome::kUndecided);
   run.marks.push_back({0, 1, "ran-out"});
-  EXPECT_EQ(checkers::Marks().check(run).outcome, Outcome::kPass);
+  EXPECT_EQ(checkers::ExpectedMarks().check(run).outcome, Outcome::kPass);
 }
 
 TEST(HistoryComplete, StatesWhatIsMissing) {

@@ -12,7 +12,7 @@
 namespace lockstep::testing {
 namespace {
 
-Verdict check(const lockstep::Run& run) { return checkers::ProcessEndChecker().check(run); }
+Verdict check(const lockstep::Run& run) { return checkers::RankFailed().check(run); }
 
 lockstep::Run launched(const std::vector<Row>& rows, std::int32_t status) {
   lockstep::Run run = make_run(rows);

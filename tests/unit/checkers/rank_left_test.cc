@@ -21,7 +21,7 @@ TEST(Leaving, AStoreWhoseHostGoesOnHasNotCrashed) {
     raises(run, Rank{1}, "DistNetworkError: Did the remote server shutdown or crash?", at_ns);
     if (fails)
       raises(run, Rank{0}, "RuntimeError: Connection closed by peer", at_ns + 9 * kMs);
-    return checkers::ProcessEndChecker().check(run).findings.front();
+    return checkers::RankFailed().check(run).findings.front();
   };
   for (const bool fails : {false, true}) {
     const Finding lived = told(kSome + times(9, {all_reduce("other", 8).at("t.py", 9)}), fails);

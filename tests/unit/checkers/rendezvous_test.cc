@@ -32,9 +32,9 @@ lockstep::Run joining(const char* wchan_of_rank_1) {
   return run;
 }
 
-Verdict checked(const lockstep::Run& run) { return checkers::Joining().check(run); }
+Verdict checked(const lockstep::Run& run) { return checkers::Rendezvous().check(run); }
 
-TEST(Joining, TheRankThatIsHeldElsewhereIsNamed) {
+TEST(Rendezvous, TheRankThatIsHeldElsewhereIsNamed) {
   const auto judged = checkers::judge(joining("hrtimer_nanosleep"), checkers::all_checkers());
   ASSERT_EQ(judged.findings.size(), 1U);
   const Finding& finding = judged.findings.front();
@@ -45,13 +45,13 @@ TEST(Joining, TheRankThatIsHeldElsewhereIsNamed) {
   EXPECT_EQ(finding.sites.front().line, 12);
 }
 
-TEST(Joining, WhoMayBeOnItsWayIsNot) {
+TEST(Rendezvous, WhoMayBeOnItsWayIsNot) {
   const Verdict verdict = checked(joining("futex_do_wait"));
   ASSERT_EQ(verdict.findings.size(), 1U);
   EXPECT_TRUE(verdict.findings[0].culprits.empty());
 }
 
-TEST(Joining, WhereAllAreThereTheWorldIsTooLarge) {
+TEST(Rendezvous, WhereAllAreThereTheWorldIsTooLarge) {
   lockstep::Run run = joining("do_poll");
   StackSample stack = run.stacks.front();
   stack.rank = Rank{1};
@@ -63,7 +63,7 @@ TEST(Joining, WhereAllAreThereTheWorldIsTooLarge) {
   EXPECT_EQ(verdict.findings[0].affected, RankSet::all(2));
 }
 
-TEST(Joining, ARankThatIsThereTwiceIsNamedWithBothProcesses) {
+TEST(Rendezvous, ARankThatIsThereTwiceIsNamedWithBothProcesses) {
   lockstep::Run run = joining("do_poll");
   for (const std::int32_t pid : {1001, 1002}) {
     StackSample stack = run.stacks.front();
@@ -86,7 +86,7 @@ TEST(Joining, ARankThatIsThereTwiceIsNamedWithBothProcesses) {
   EXPECT_TRUE(checked(run).findings[0].culprits.empty());
 }
 
-TEST(Joining, NothingIsSaidBeforeALimitOrOnceThereIsAGroup) {
+TEST(Rendezvous, NothingIsSaidBeforeALimitOrOnceThereIsAGroup) {
   lockstep::Run run = joining("hrtimer_nanosleep");
   run.acted.back().action = "interrupted";
   EXPECT_EQ(checked(run).outcome, Outcome::kUndecided);
@@ -99,7 +99,7 @@ TEST(Joining, NothingIsSaidBeforeALimitOrOnceThereIsAGroup) {
   EXPECT_EQ(checked(make_run({{}, {}})).outcome, Outcome::kSkipped);
 }
 
-TEST(Joining, WhoLeftBeforeItJoinedIsNamedOnceTheUserLosesPatience) {
+TEST(Rendezvous, WhoLeftBeforeItJoinedIsNamedOnceTheUserLosesPatience) {
   lockstep::Run run = joining("hrtimer_nanosleep");
   run.acted.back().action = "interrupted";
   ends_with_status(run, Rank{1}, 3, kStart);
@@ -131,7 +131,7 @@ lockstep::Run too_few(std::uint64_t waited_ms) {
   return run;
 }
 
-TEST(Joining, OfARankThatWasNeverStartedIsToldAfterALongWait) {
+TEST(Rendezvous, OfARankThatWasNeverStartedIsToldAfterALongWait) {
   const Verdict verdict = checked(too_few(35'000));
   ASSERT_EQ(verdict.findings.size(), 1U);
   const Finding& finding = verdict.findings.front();
@@ -145,7 +145,7 @@ TEST(Joining, OfARankThatWasNeverStartedIsToldAfterALongWait) {
   EXPECT_EQ(checked(too_few(5'000)).outcome, Outcome::kUndecided) << "it may just have been slow";
 }
 
-TEST(Joining, WhatRanksDoAfterTheirLauncherWasKilledIsNoFindingOfTheirs) {
+TEST(Rendezvous, WhatRanksDoAfterTheirLauncherWasKilledIsNoFindingOfTheirs) {
   lockstep::Run run = joining("hrtimer_nanosleep");
   run.launcher_ends.push_back({.at_ns = run.stacks.front().at_ns + kMs,
                                .pid = 900,
@@ -169,7 +169,7 @@ lockstep::Run after_its_group() {
   return run;
 }
 
-TEST(Joining, WhoHadItsGroupAndEndedIsNotSaidToHaveNeverCome) {
+TEST(Rendezvous, WhoHadItsGroupAndEndedIsNotSaidToHaveNeverCome) {
   const Verdict verdict = checked(after_its_group());
   ASSERT_EQ(verdict.findings.size(), 1U);
   EXPECT_EQ(verdict.findings[0].headline,
@@ -186,7 +186,7 @@ Stranger stranger() {
           .name = "python other.py"};
 }
 
-TEST(Joining, APeerOfAnotherJobIsToldWithItsProcess) {
+TEST(Rendezvous, APeerOfAnotherJobIsToldWithItsProcess) {
   lockstep::Run run = after_its_group();
   run.strangers.push_back(stranger());
   const auto judged = checkers::judge(run, checkers::all_checkers());
@@ -201,7 +201,7 @@ TEST(Joining, APeerOfAnotherJobIsToldWithItsProcess) {
   EXPECT_EQ(finding.evidence.at(2), "rank 1 of this job never came into it");
 }
 
-TEST(Joining, AStrangerAloneIsNoFinding) {
+TEST(Rendezvous, AStrangerAloneIsNoFinding) {
   // Each of two locksteps sees a rank of one job.
   lockstep::Run run = make_run({{all_reduce("dp", 8)}, {all_reduce("dp", 8)}});
   run.strangers.push_back(stranger());
@@ -214,7 +214,7 @@ TEST(Joining, AStrangerAloneIsNoFinding) {
   EXPECT_TRUE(checked(run).findings.empty()) << "rank 1 is not here";
 }
 
-TEST(Joining, WhoFailedOnItsOwnAndLeftItsPlaceToAStrangerComesFirst) {
+TEST(Rendezvous, WhoFailedOnItsOwnAndLeftItsPlaceToAStrangerComesFirst) {
   lockstep::Run run = after_its_group();
   run.acted.clear();
   run.strangers.push_back(stranger());
@@ -243,12 +243,12 @@ lockstep::Run failed_before_joining() {
   return run;
 }
 
-TEST(Joining, WhoFailedBeforeItJoinedKeepsTheOthersForEver) {
+TEST(Rendezvous, WhoFailedBeforeItJoinedKeepsTheOthersForEver) {
   EXPECT_EQ(checkers::cannot_all_join(failed_before_joining()),
             "rank 1 failed before init_process_group; rank 0 waits in it for it");
 }
 
-TEST(Joining, WhereSomebodyMayStillComeNothingIsCertain) {
+TEST(Rendezvous, WhereSomebodyMayStillComeNothingIsCertain) {
   const auto silent = [](void (*change)(lockstep::Run & run)) {
     lockstep::Run run = failed_before_joining();
     change(run);
@@ -270,7 +270,7 @@ TEST(Joining, WhereSomebodyMayStillComeNothingIsCertain) {
   })) << "there is a group";
 }
 
-TEST(Joining, AnEarlierJobHadItsGroupAndTheNextHasNone) {
+TEST(Rendezvous, AnEarlierJobHadItsGroupAndTheNextHasNone) {
   lockstep::Run run = joining("hrtimer_nanosleep");
   run.processes = make_run({{all_reduce("dp", 8)}, {all_reduce("dp", 8)}}).processes;
   for (lockstep::Process& process : run.processes) {
@@ -310,7 +310,7 @@ lockstep::Run joining_again(const std::string& text) {
   return run;
 }
 
-TEST(Joining, WhoEndedWhileTheOthersMeetAgainIsNamed) {
+TEST(Rendezvous, WhoEndedWhileTheOthersMeetAgainIsNamed) {
   constexpr const char* kText =
       "torch.distributed.DistStoreError: Timed out after 5 seconds waiting for clients. 2/3";
   const auto judged = [](const lockstep::Run& run) {
@@ -329,7 +329,7 @@ TEST(Joining, WhoEndedWhileTheOthersMeetAgainIsNamed) {
 }
 
 /// Its limit is long, and the run is ended while it waits.
-TEST(Joining, WhoEndedIsNamedWhileAnotherStillWaitsToMeetAgain) {
+TEST(Rendezvous, WhoEndedIsNamedWhileAnotherStillWaitsToMeetAgain) {
   const Row row = times(3, {all_reduce("0", 4).at("t.py", 20)});
   const auto waits_for = [&](std::uint64_t wait_ms) {
     lockstep::Run run = make_run({row, row});

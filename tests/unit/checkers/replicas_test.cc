@@ -84,13 +84,13 @@ lockstep::Run with_buffers(double left, double kept) {
   return run;
 }
 
-Verdict kept(const lockstep::Run& run) { return checkers::KeptBuffers().check(run); }
+Verdict kept(const lockstep::Run& run) { return checkers::BufferOverwrite().check(run); }
 
-TEST(KeptBuffers, PassesWhereTheForwardsBuffersStay) {
+TEST(BufferOverwrite, PassesWhereTheForwardsBuffersStay) {
   EXPECT_EQ(kept(with_buffers(1, 1)).outcome, Outcome::kPass);
 }
 
-TEST(KeptBuffers, FindsBuffersOfSomebodyElse) {
+TEST(BufferOverwrite, FindsBuffersOfSomebodyElse) {
   const Verdict verdict = kept(with_buffers(1, 3));
   ASSERT_EQ(verdict.findings.size(), 1U);
   const Finding& finding = verdict.findings.front();
@@ -102,7 +102,7 @@ TEST(KeptBuffers, FindsBuffersOfSomebodyElse) {
   EXPECT_EQ(finding.consequences, 1U);
 }
 
-TEST(KeptBuffers, TheLastForwardCounts) {
+TEST(BufferOverwrite, TheLastForwardCounts) {
   lockstep::Run run = one_process();
   run.plan.contract["buffers"] = "rank0";
   observe(run, Rank{0}, "buffer/mean", 0, "after_forward/0", {1});
@@ -111,7 +111,7 @@ TEST(KeptBuffers, TheLastForwardCounts) {
   EXPECT_EQ(kept(run).outcome, Outcome::kPass);
 }
 
-TEST(KeptBuffers, CannotDecideWhereTheLastForwardMayBeMissing) {
+TEST(BufferOverwrite, CannotDecideWhereTheLastForwardMayBeMissing) {
   lockstep::Run run = with_buffers(1, 3);
   run.journal_complete = false;
   EXPECT_EQ(kept(run).outcome, Outcome::kUndecided);

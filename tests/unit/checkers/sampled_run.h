@@ -51,7 +51,7 @@ Epochs healthy_epochs(std::int64_t length, std::int32_t world, std::int64_t epoc
 
 inline constexpr std::int64_t kMany = 100;  // Samples enough that chance explains nothing.
 
-inline Verdict check(const lockstep::Run& run) { return checkers::SamplerShards().check(run); }
+inline Verdict check(const lockstep::Run& run) { return checkers::SamplerContract().check(run); }
 /// Fails the test unless there is exactly one.
 Finding only_finding(const lockstep::Run& run);
 void expect_pass(const lockstep::Run& run);

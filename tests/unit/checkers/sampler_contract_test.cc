@@ -35,7 +35,7 @@ Epochs one_odd(std::int32_t world, std::int32_t odd) {
 // --- Healthy
 // -------------------------------------------------------------------------------------------------
 
-TEST(SamplerShards, HealthyShares) {
+TEST(SamplerContract, HealthyShares) {
   for (const std::int32_t world : {1, 2, 3, 5}) {
     for (const std::int64_t length : {0, 1, 2, 3, 10, 60, 101}) {
       SCOPED_TRACE(std::to_string(length) + " samples, " + std::to_string(world) + " ranks");
@@ -46,7 +46,7 @@ TEST(SamplerShards, HealthyShares) {
   }
 }
 
-TEST(SamplerShards, ShareMayBeDealtToAnyRank) {
+TEST(SamplerContract, ShareMayBeDealtToAnyRank) {
   Epochs epochs = healthy_epochs(kMany, 3);
   for (std::vector<Numbers>& epoch : epochs)
     std::rotate(epoch.begin(), epoch.begin() + 1, epoch.end());
@@ -55,7 +55,7 @@ TEST(SamplerShards, ShareMayBeDealtToAnyRank) {
   expect_pass(one_dataset(kMany, epochs));
 }
 
-TEST(SamplerShards, SequentialOrderMayRepeat) {
+TEST(SamplerContract, SequentialOrderMayRepeat) {
   Epochs epochs(3);
   for (std::vector<Numbers>& epoch : epochs) {
     for (std::int32_t rank = 0; rank < 3; ++rank)
@@ -64,7 +64,7 @@ TEST(SamplerShards, SequentialOrderMayRepeat) {
   expect_pass(one_dataset(8, epochs, {{"order", "sequential"}}));
 }
 
-TEST(SamplerShards, WhatIsDeclaredIsHealthy) {
+TEST(SamplerContract, WhatIsDeclaredIsHealthy) {
   // With replacement: repeats and gaps.
   Epochs drawn{{{0, 0, 5, 9}, {9, 1, 1, 0}}, {{3, 0, 5, 9}, {2, 2, 2, 2}}};
   expect_pass(one_dataset(10, drawn, {{"draws", "with_replacement"}}));
@@ -87,14 +87,14 @@ TEST(SamplerShards, WhatIsDeclaredIsHealthy) {
   expect_pass(one_dataset(2, {{{}, {}, {}}}, {{"remainder", "drop"}}));
 }
 
-TEST(SamplerShards, ChanceIsNoRepeatedOrder) {
+TEST(SamplerContract, ChanceIsNoRepeatedOrder) {
   expect_pass(one_dataset(3, {{{1}, {0}, {2}}, {{1}, {0}, {2}}, {{1}, {0}, {2}}}));
 }
 
 // --- LS411
 // -------------------------------------------------------------------------------------------------
 
-TEST(SamplerShards, EveryRankSeesAllData) {
+TEST(SamplerContract, EveryRankSeesAllData) {
   const Numbers all = shuffled(kMany, 1);
   const Finding finding = only_finding(one_dataset(kMany, {{all, all, all}}));
   EXPECT_EQ(finding.code, Code::kShardsOverlap);
@@ -104,7 +104,7 @@ TEST(SamplerShards, EveryRankSeesAllData) {
   EXPECT_EQ(finding.affected, RankSet::all(3));
 }
 
-TEST(SamplerShards, BothFaultsOfABucketSamplerThatShardsNothingAreNamed) {
+TEST(SamplerContract, BothFaultsOfABucketSamplerThatShardsNothingAreNamed) {
   lockstep::Run run = sampler_run(2);
   see_dataset(run, 0, {.length = kMany});
   see_shard(run, 0, 0, Rank{0}, {.batches = batched(shuffled(kMany, 1), 4)});
@@ -115,7 +115,7 @@ TEST(SamplerShards, BothFaultsOfABucketSamplerThatShardsNothingAreNamed) {
   EXPECT_THAT(finding.cause, HasSubstr("nothing divides by rank"));
 }
 
-TEST(SamplerShards, SeedsThatDifferOnEveryRankConvictNobody) {
+TEST(SamplerContract, SeedsThatDifferOnEveryRankConvictNobody) {
   for (const std::int32_t world : {2, 3, 5}) {
     const Finding finding = only_finding(one_dataset(kMany, unsynchronised(world)));
     EXPECT_EQ(finding.code, Code::kShardsOverlap);
@@ -127,7 +127,7 @@ TEST(SamplerShards, SeedsThatDifferOnEveryRankConvictNobody) {
   }
 }
 
-TEST(SamplerShards, OneSeedAgainstAStrictMajorityOfThreeOrMoreConvicts) {
+TEST(SamplerContract, OneSeedAgainstAStrictMajorityOfThreeOrMoreConvicts) {
   for (const std::int32_t world : {3, 5}) {
     for (std::int32_t odd = 0; odd < world; ++odd) {
       const Finding finding = only_finding(one_dataset(kMany, one_odd(world, odd)));
@@ -141,13 +141,13 @@ TEST(SamplerShards, OneSeedAgainstAStrictMajorityOfThreeOrMoreConvicts) {
 }
 
 // Of few samples, two ranks may share none by chance.
-TEST(SamplerShards, DisjointByChanceConvictsNobody) {
+TEST(SamplerContract, DisjointByChanceConvictsNobody) {
   const Finding finding = only_finding(one_dataset(9, {{{0, 1, 2}, {3, 4, 5}, {0, 3, 6}}}));
   EXPECT_EQ(finding.code, Code::kShardsOverlap);
   EXPECT_TRUE(finding.culprits.empty());
 }
 
-TEST(SamplerShards, TwoRanksThatTakeOneShare) {
+TEST(SamplerContract, TwoRanksThatTakeOneShare) {
   Epochs epochs = healthy_epochs(kMany, 3);
   for (std::vector<Numbers>& epoch : epochs)
     epoch[1] = epoch[2];
@@ -159,7 +159,7 @@ TEST(SamplerShards, TwoRanksThatTakeOneShare) {
 }
 
 // The middle rank shares with both others, and does nothing else than they.
-TEST(SamplerShards, NeighbouringBlocksThatOverlapConvictNobody) {
+TEST(SamplerContract, NeighbouringBlocksThatOverlapConvictNobody) {
   Epochs epochs(1, std::vector<Numbers>(3));
   for (std::int64_t rank = 0; rank < 3; ++rank) {
     for (std::int64_t i = 30 * rank; i < std::min<std::int64_t>(90, 30 * rank + 33); ++i)
@@ -177,7 +177,7 @@ TEST(SamplerShards, NeighbouringBlocksThatOverlapConvictNobody) {
   }
 }
 
-TEST(SamplerShards, TheSameDrawsOnEveryRankAreNoReplacement) {
+TEST(SamplerContract, TheSameDrawsOnEveryRankAreNoReplacement) {
   const Numbers draws = shuffled(kMany, 3);
   const Finding finding =
       only_finding(one_dataset(kMany, {{draws, draws}}, {{"draws", "with_replacement"}}));
@@ -188,14 +188,14 @@ TEST(SamplerShards, TheSameDrawsOnEveryRankAreNoReplacement) {
 // --- What cannot be decided, and the law
 // -------------------------------------------------------------------------------------------------
 
-TEST(SamplerShards, SkippedWithoutASamplerOrAPromise) {
+TEST(SamplerContract, SkippedWithoutASamplerOrAPromise) {
   EXPECT_EQ(check(sampler_run(2)).outcome, Outcome::kSkipped);
   lockstep::Run run = one_dataset(4, {{{0, 2}, {1, 3}}});
   run.plan.contract.clear();
   EXPECT_EQ(check(run).outcome, Outcome::kSkipped);
 }
 
-TEST(SamplerShards, CannotDecideWithoutOneRankOrTheDataset) {
+TEST(SamplerContract, CannotDecideWithoutOneRankOrTheDataset) {
   const auto without = [](const std::string& name, std::optional<Rank> rank) {
     lockstep::Run run = one_dataset(12, healthy_epochs(12, 3));
     std::erase_if(run.observations,
@@ -213,7 +213,7 @@ TEST(SamplerShards, CannotDecideWithoutOneRankOrTheDataset) {
   EXPECT_EQ(check(unreadable).outcome, Outcome::kUndecided);
 }
 
-TEST(SamplerShards, WithoutAWholeJournalNobodyIsConvicted) {
+TEST(SamplerContract, WithoutAWholeJournalNobodyIsConvicted) {
   lockstep::Run run = one_dataset(kMany, one_odd(3, 1));
   run.journal_complete = false;
   const Finding finding = only_finding(run);
@@ -221,7 +221,7 @@ TEST(SamplerShards, WithoutAWholeJournalNobodyIsConvicted) {
   EXPECT_TRUE(finding.culprits.empty());
 }
 
-TEST(SamplerShards, DeletionNeverTurnsPassIntoFailNorMovesTheBlame) {
+TEST(SamplerContract, DeletionNeverTurnsPassIntoFailNorMovesTheBlame) {
   Epochs two_odd = one_odd(5, 1);
   two_odd[0] = healthy_epochs(kMany, 5)[0];
   two_odd[2] = healthy_epochs(kMany, 5)[2];

@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 // --- LS412 to LS416
 // -------------------------------------------------------------------------------------------------
 
-TEST(SamplerShards, MissedSamplesAreListed) {
+TEST(SamplerContract, MissedSamplesAreListed) {
   Epochs epochs{{{0, 1, 2, 3}, {5, 6, 7, 8}}};
   const Finding finding = only_finding(one_dataset(10, epochs));
   EXPECT_EQ(finding.code, Code::kSamplesMissed);
@@ -22,14 +22,14 @@ TEST(SamplerShards, MissedSamplesAreListed) {
   EXPECT_TRUE(finding.culprits.empty());
 }
 
-TEST(SamplerShards, MoreIsDroppedThanDeclared) {
+TEST(SamplerContract, MoreIsDroppedThanDeclared) {
   const Epochs epochs{{{0, 1, 2}, {3, 4, 5}, {6, 7, 8}}};
   expect_pass(one_dataset(10, epochs, {{"remainder", "drop"}}));
   EXPECT_EQ(only_finding(one_dataset(12, epochs, {{"remainder", "drop"}})).code,
             Code::kSamplesMissed);
 }
 
-TEST(SamplerShards, ATailThatIsNeverSeenInAnyEpoch) {
+TEST(SamplerContract, ATailThatIsNeverSeenInAnyEpoch) {
   constexpr std::int64_t kLength = 302;
   Epochs epochs;
   for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
@@ -48,12 +48,12 @@ TEST(SamplerShards, ATailThatIsNeverSeenInAnyEpoch) {
   expect_pass(one_dataset(kLength, epochs, {{"remainder", "drop"}}));
 }
 
-TEST(SamplerShards, TooFewEpochsToSayNever) {
+TEST(SamplerContract, TooFewEpochsToSayNever) {
   const Epochs epochs{{{0, 1, 2}, {3, 4, 5}}, {{2, 0, 1}, {5, 4, 3}}, {{1, 0, 2}, {5, 3, 4}}};
   expect_pass(one_dataset(7, epochs, {{"remainder", "drop"}}));
 }
 
-TEST(SamplerShards, OneBatchMoreOnOneRankConvictsIt) {
+TEST(SamplerContract, OneBatchMoreOnOneRankConvictsIt) {
   Epochs epochs = healthy_epochs(96, 3, 1);
   const Numbers more(epochs[0][1].begin(), epochs[0][1].begin() + 4);
   epochs[0][1].insert(epochs[0][1].end(), more.begin(), more.end());
@@ -69,7 +69,7 @@ TEST(SamplerShards, OneBatchMoreOnOneRankConvictsIt) {
   EXPECT_TRUE(only_finding(one_dataset(96, epochs)).culprits.empty());
 }
 
-TEST(SamplerShards, OneBatchLessOnOneRankConvictsIt) {
+TEST(SamplerContract, OneBatchLessOnOneRankConvictsIt) {
   Epochs epochs = healthy_epochs(96, 3, 1);
   epochs[0][2].resize(28);
   const Finding finding = only_finding(one_dataset(96, epochs));
@@ -79,7 +79,7 @@ TEST(SamplerShards, OneBatchLessOnOneRankConvictsIt) {
 }
 
 // All ranks compute the same partition; the last one comes out longer.
-TEST(SamplerShards, AnUnevenPartitionConvictsNobody) {
+TEST(SamplerContract, AnUnevenPartitionConvictsNobody) {
   const Finding finding = only_finding(
       one_dataset(10, {{{0, 1, 2}, {3, 4, 5}, {6, 7, 8, 9}}}, {{"remainder", "drop"}}));
   EXPECT_EQ(finding.code, Code::kUnequalLengths);
@@ -87,7 +87,7 @@ TEST(SamplerShards, AnUnevenPartitionConvictsNobody) {
   EXPECT_THAT(finding.headline, HasSubstr("numbers of samples"));
 }
 
-TEST(SamplerShards, APartOfTheRanksRepeatsAnOrder) {
+TEST(SamplerContract, APartOfTheRanksRepeatsAnOrder) {
   Epochs epochs = healthy_epochs(kMany, 3);
   epochs[1][2] = epochs[0][2];
   const Finding finding = only_finding(one_dataset(kMany, epochs));
@@ -97,7 +97,7 @@ TEST(SamplerShards, APartOfTheRanksRepeatsAnOrder) {
   EXPECT_THAT(finding.also, Contains(Code::kShardsOverlap));
 }
 
-TEST(SamplerShards, NoRankReshuffles) {
+TEST(SamplerContract, NoRankReshuffles) {
   Epochs epochs = healthy_epochs(kMany, 3);
   epochs[2] = epochs[0];
   const Finding finding = only_finding(one_dataset(kMany, epochs));
@@ -108,7 +108,7 @@ TEST(SamplerShards, NoRankReshuffles) {
   EXPECT_EQ(finding.affected, RankSet::all(3));
 }
 
-TEST(SamplerShards, PaddingIsCountedAsData) {
+TEST(SamplerContract, PaddingIsCountedAsData) {
   const Epochs epochs = healthy_epochs(10, 3, 1);
   for (const char* remainder : {"keep", "drop"}) {
     const Finding finding = only_finding(one_dataset(10, epochs, {{"remainder", remainder}}));
@@ -119,7 +119,7 @@ TEST(SamplerShards, PaddingIsCountedAsData) {
   expect_pass(one_dataset(10, epochs));
 }
 
-TEST(SamplerShards, UntrueLength) {
+TEST(SamplerContract, UntrueLength) {
   lockstep::Run run = sampler_run(2);
   see_dataset(run, 0, {.length = 8});
   see_shard(run, 0, 0, Rank{0}, {.batches = {{0, 2, 4, 6}}, .promised = 2});
@@ -132,7 +132,7 @@ TEST(SamplerShards, UntrueLength) {
   EXPECT_TRUE(finding.culprits.empty());
 }
 
-TEST(SamplerShards, AStreamWithoutEndThatEnds) {
+TEST(SamplerContract, AStreamWithoutEndThatEnds) {
   lockstep::Run run = sampler_run(2, {{"length", "infinite"}});
   see_dataset(run, 0, {.length = 6, .batches_max = 2});
   see_shard(run, 0, 0, Rank{0}, {.batches = {{0, 2, 4, 1}}});
@@ -143,7 +143,7 @@ TEST(SamplerShards, AStreamWithoutEndThatEnds) {
 // --- LS420 to LS422
 // -------------------------------------------------------------------------------------------------
 
-TEST(SamplerShards, ASamplerThatYieldsNothingSaysSo) {
+TEST(SamplerContract, ASamplerThatYieldsNothingSaysSo) {
   lockstep::Run run = sampler_run(2);
   see_dataset(run, 0, {.length = 64});
   see_shard(run, 0, 0, Rank{0}, {.batches = {}, .promised = 8});
@@ -157,7 +157,7 @@ TEST(SamplerShards, ASamplerThatYieldsNothingSaysSo) {
   EXPECT_TRUE(finding.culprits.empty());
 }
 
-TEST(SamplerShards, IndicesThatTheDatasetDoesNotHave) {
+TEST(SamplerContract, IndicesThatTheDatasetDoesNotHave) {
   const Finding finding = only_finding(one_dataset(2, {{{0}, {1}, {2}, {3}, {-1}}}));
   EXPECT_EQ(finding.code, Code::kIndexOutOfRange);
   EXPECT_THAT(finding.headline, HasSubstr("-1, 2, 3 on ranks 2-4"));
@@ -166,7 +166,7 @@ TEST(SamplerShards, IndicesThatTheDatasetDoesNotHave) {
   EXPECT_TRUE(padding.culprits.empty());
 }
 
-TEST(SamplerShards, ASampleTwiceOnOneRank) {
+TEST(SamplerContract, ASampleTwiceOnOneRank) {
   Epochs epochs = healthy_epochs(kMany - 1, 3, 1);
   epochs[0][1][7] = epochs[0][1][3];
   const Finding finding = only_finding(one_dataset(kMany - 1, epochs));
@@ -176,7 +176,7 @@ TEST(SamplerShards, ASampleTwiceOnOneRank) {
 }
 
 // The last share is filled up by more than is declared, and nothing is missed: all computed that.
-TEST(SamplerShards, AShareFilledUpTooFarConvictsNobody) {
+TEST(SamplerContract, AShareFilledUpTooFarConvictsNobody) {
   const Finding finding = only_finding(
       one_dataset(9, {{{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 8, 8, 8}}}, {{"order", "sequential"}}));
   EXPECT_EQ(finding.code, Code::kSampleRepeated);

@@ -81,7 +81,7 @@ TEST(SecondDerivative, OneFindingForOneMistake) {
 TEST(SecondDerivative, AnotherExceptionIsTheEndOfARank) {
   const lockstep::Run run = raising("gradient of a bucket is not finite", "");
   EXPECT_TRUE(check(run).findings.empty());
-  ASSERT_EQ(checkers::ProcessEndChecker().check(run).findings.size(), 1U);
+  ASSERT_EQ(checkers::RankFailed().check(run).findings.size(), 1U);
 }
 
 TEST(SecondDerivative, WithoutAPenaltyTheTextsMeanSomethingElse) {
@@ -89,7 +89,7 @@ TEST(SecondDerivative, WithoutAPenaltyTheTextsMeanSomethingElse) {
       raising("element 0 of tensors does not require grad and does not have a grad_fn", "");
   run.plan.options.clear();
   EXPECT_EQ(check(run).outcome, Outcome::kSkipped);
-  EXPECT_EQ(checkers::ProcessEndChecker().check(run).findings.size(), 1U);
+  EXPECT_EQ(checkers::RankFailed().check(run).findings.size(), 1U);
 }
 
 TEST(SecondDerivative, AConstantPenaltyDoesNotTrain) {

@@ -47,9 +47,9 @@ std::vector<Frame> in_thread() {
           python(kThreading, 1002, "_bootstrap")};
 }
 
-Verdict checked(const lockstep::Run& run) { return checkers::Exiting().check(run); }
+Verdict checked(const lockstep::Run& run) { return checkers::StuckAtExit().check(run); }
 
-TEST(Exiting, AThreadThatIsNotADaemonIsNamedWithItsLine) {
+TEST(StuckAtExit, AThreadThatIsNotADaemonIsNamedWithItsLine) {
   lockstep::Run run = rank_1_stays();
   for (const std::uint64_t at : {10U, 20U}) {
     see(run, at, 1001, in_shutdown());
@@ -73,7 +73,7 @@ std::vector<Frame> in_pool(std::vector<Frame> task) {
   return task;
 }
 
-TEST(Exiting, TheTaskOfAPoolThatTheInterpreterWaitsForIsNamed) {
+TEST(StuckAtExit, TheTaskOfAPoolThatTheInterpreterWaitsForIsNamed) {
   lockstep::Run run = rank_1_stays();
   for (const std::uint64_t at : {10U, 20U}) {
     std::vector<Frame> main = in_shutdown();
@@ -91,7 +91,7 @@ TEST(Exiting, TheTaskOfAPoolThatTheInterpreterWaitsForIsNamed) {
             "concurrent.futures at t.py:12");
 }
 
-TEST(Exiting, TheTaskThatAsyncioWaitsForWhenItsLoopIsOverIsNamed) {
+TEST(StuckAtExit, TheTaskThatAsyncioWaitsForWhenItsLoopIsOverIsNamed) {
   const std::string base = "/usr/lib/python3.11/asyncio/base_events.py";
   for (const bool closes : {true, false}) {
     lockstep::Run run = rank_1_stays();
@@ -112,7 +112,7 @@ TEST(Exiting, TheTaskThatAsyncioWaitsForWhenItsLoopIsOverIsNamed) {
   }
 }
 
-TEST(Exiting, ACommandThatIsARankItselfIsNamedAsThat) {
+TEST(StuckAtExit, ACommandThatIsARankItselfIsNamedAsThat) {
   lockstep::Run run = rank_1_stays();
   run.starts.insert(run.starts.begin(), {0, kStart / 8, Role::kOther, std::nullopt, 1001});
   for (const std::uint64_t at : {10U, 20U}) {
@@ -125,7 +125,7 @@ TEST(Exiting, ACommandThatIsARankItselfIsNamedAsThat) {
   EXPECT_EQ(verdict.findings[0].headline.substr(0, 20), "rank 1 will not exit");
 }
 
-TEST(Exiting, OfSeveralThreadsNoneIsPicked) {
+TEST(StuckAtExit, OfSeveralThreadsNoneIsPicked) {
   lockstep::Run run = rank_1_stays();
   for (const std::uint64_t at : {10U, 20U}) {
     see(run, at, 1001, in_shutdown());
@@ -139,7 +139,7 @@ TEST(Exiting, OfSeveralThreadsNoneIsPicked) {
   EXPECT_TRUE(verdict.findings[0].sites.empty());
 }
 
-TEST(Exiting, AnExitHandlerIsWhatTheMainThreadRunsBelowNoModule) {
+TEST(StuckAtExit, AnExitHandlerIsWhatTheMainThreadRunsBelowNoModule) {
   lockstep::Run run = rank_1_stays();
   for (const std::uint64_t at : {10U, 20U})
     see(run, at, 1001, {python("t.py", 21, "upload")});
@@ -154,7 +154,7 @@ TEST(Exiting, AnExitHandlerIsWhatTheMainThreadRunsBelowNoModule) {
   EXPECT_TRUE(checked(run).findings.empty());
 }
 
-TEST(Exiting, TheChildThatItWaitsForIsNamed) {
+TEST(StuckAtExit, TheChildThatItWaitsForIsNamed) {
   lockstep::Run run = rank_1_stays();
   for (const std::uint64_t at : {10U, 20U})
     see(run, at, 1001,
@@ -173,7 +173,7 @@ TEST(Exiting, TheChildThatItWaitsForIsNamed) {
             "child pid 4711 (python) sleeps in hrtimer_nanosleep");
 }
 
-TEST(Exiting, WhatWasSeenOnceMayHaveGotThere) {
+TEST(StuckAtExit, WhatWasSeenOnceMayHaveGotThere) {
   lockstep::Run run = rank_1_stays();
   see(run, 29, 1001, in_shutdown());
   see(run, 29, 1050, in_thread());
@@ -183,7 +183,7 @@ TEST(Exiting, WhatWasSeenOnceMayHaveGotThere) {
   EXPECT_EQ(checkers::on_their_way_out(run).size(), 1U);
 }
 
-TEST(Exiting, AProgramThatRunsIsNotLeaving) {
+TEST(StuckAtExit, AProgramThatRunsIsNotLeaving) {
   lockstep::Run run = rank_1_stays();
   for (const std::uint64_t at : {10U, 20U})
     see(run, at, 1001, {python("t.py", 9, "train"), python("t.py", 30, "<module>")});
@@ -196,7 +196,7 @@ TEST(Exiting, AProgramThatRunsIsNotLeaving) {
   EXPECT_TRUE(checked(back).findings.empty());
 }
 
-TEST(Exiting, WhoeverEndedByItselfIsNotAsked) {
+TEST(StuckAtExit, WhoeverEndedByItselfIsNotAsked) {
   const lockstep::Run run = make_run({{all_reduce("dp", 4)}, {all_reduce("dp", 4)}});
   EXPECT_EQ(checked(run).outcome, Outcome::kSkipped);
 }

@@ -36,7 +36,7 @@ lockstep::Run left_out(std::size_t world = 2) {
   return run;
 }
 
-TEST(UnreducedGradients, TheRankThatSaysSoIsNamedAndItsEndIsAConsequence) {
+TEST(UnfinishedReduction, TheRankThatSaysSoIsNamedAndItsEndIsAConsequence) {
   for (const std::size_t world : {2U, 3U}) {
     const auto judged = checkers::judge(left_out(world), checkers::all_checkers());
     ASSERT_EQ(judged.findings.size(), 1U);
@@ -52,28 +52,28 @@ TEST(UnreducedGradients, TheRankThatSaysSoIsNamedAndItsEndIsAConsequence) {
   }
 }
 
-TEST(UnreducedGradients, WhereAllSaySoItIsTheProgram) {
+TEST(UnfinishedReduction, WhereAllSaySoItIsTheProgram) {
   lockstep::Run run = make_run(std::vector<Row>(2, times(2, {all_reduce("dp", 8)})));
   says(run, Rank{0}, kText);
   says(run, Rank{1}, kText);
-  EXPECT_EQ(checkers::UnreducedGradients().check(run).outcome, Outcome::kPass);
+  EXPECT_EQ(checkers::UnfinishedReduction().check(run).outcome, Outcome::kPass);
   const auto judged = checkers::judge(run, checkers::all_checkers());
   ASSERT_EQ(judged.findings.size(), 1U);
   EXPECT_EQ(judged.findings[0].code, Code::kRankDied);
   EXPECT_TRUE(judged.findings[0].culprits.empty());
 }
 
-TEST(UnreducedGradients, WhereNobodyWaitsNothingIsSaid) {
+TEST(UnfinishedReduction, WhereNobodyWaitsNothingIsSaid) {
   lockstep::Run run = make_run(std::vector<Row>(2, times(2, {all_reduce("dp", 8)})));
   says(run, Rank{1}, kText);
-  EXPECT_EQ(checkers::UnreducedGradients().check(run).outcome, Outcome::kPass);
-  EXPECT_EQ(checkers::UnreducedGradients().check(make_run({{}, {}})).outcome, Outcome::kSkipped);
+  EXPECT_EQ(checkers::UnfinishedReduction().check(run).outcome, Outcome::kPass);
+  EXPECT_EQ(checkers::UnfinishedReduction().check(make_run({{}, {}})).outcome, Outcome::kSkipped);
 }
 
-TEST(UnreducedGradients, WhatIsNotKnownConvictsNobody) {
+TEST(UnfinishedReduction, WhatIsNotKnownConvictsNobody) {
   lockstep::Run run = left_out();
   run.journal_complete = false;
-  const Verdict verdict = checkers::UnreducedGradients().check(run);
+  const Verdict verdict = checkers::UnfinishedReduction().check(run);
   EXPECT_TRUE(verdict.findings.empty());
   EXPECT_EQ(verdict.outcome, Outcome::kUndecided);
 }
