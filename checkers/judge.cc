@@ -182,6 +182,14 @@ std::vector<Finding> combine(const std::vector<Verdict>& verdicts, bool from_out
   return combined;
 }
 
+void tell_what_is_unseen(const std::vector<Gap>& gaps, Finding& finding) {
+  constexpr std::size_t kGapsMax = 3;
+  for (const Gap& gap : gaps) {
+    if (finding.unseen.size() < kGapsMax)
+      finding.unseen.push_back(gap.what);
+  }
+}
+
 Verdict checked(const Checker& checker, const Job& job) {
   const std::string name(checker.name());
   try {
@@ -230,8 +238,11 @@ Judgement judge(const Run& run, const Checkers& checkers) {
   for (const auto& checker : checkers)
     judgement.verdicts.push_back(checked(*checker, job));
   judgement.findings = combine(judgement.verdicts, ended_from_outside_ns(run).has_value());
-  for (Finding& finding : judgement.findings)
+  for (Finding& finding : judgement.findings) {
     tell_what_is_handled(run, finding);
+    if (!run.live)
+      tell_what_is_unseen(gaps_of(run), finding);
+  }
   const auto any = [&](Outcome outcome) {
     return std::any_of(judgement.verdicts.begin(), judgement.verdicts.end(),
                        [&](const Verdict& verdict) { return verdict.outcome == outcome; });

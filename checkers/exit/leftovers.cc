@@ -254,6 +254,10 @@ Finding rank_not_waited_for(const Run& run, const Unwaited& zombie) {
 Verdict Leftovers::check(const Job& job) const {
   const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
+  if (!run.journal_complete) {  // Nor is it known whether we ended the job, and so what it left.
+    verdict.reason = why_open(run);
+    return verdict;
+  }
   std::map<std::string_view, std::vector<const Leftover*>> left;  // By kind.
   std::vector<const Unwaited*> zombies, ranks;
   if (!we_ended_it(run)) {
@@ -291,8 +295,6 @@ Verdict Leftovers::check(const Job& job) const {
     verdict.findings.push_back(rank_not_waited_for(run, *rank));
   if (wrong)
     verdict.outcome = Outcome::kFail;
-  else if (!run.journal_complete)
-    verdict.reason = why_open(run);
   else
     verdict.outcome = we_ended_it(run) ? Outcome::kSkipped : Outcome::kPass;
   if (verdict.outcome == Outcome::kSkipped)

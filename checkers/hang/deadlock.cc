@@ -57,6 +57,7 @@ class Explainer {
     add_sites(finding, knot);
     add_ends_of_threads(finding);
     add_evidence(finding);
+    add_ruled_out(finding);
     return finding;
   }
 
@@ -257,6 +258,27 @@ class Explainer {
       finding.evidence.push_back(fmt::format("{}: {}", words(lines[i].second), lines[i].first));
   }
 
+  /// What a set of processes that are all blocked in known waits leaves no room for.
+  void add_ruled_out(Finding& finding) const {
+    RankSet there, ended;
+    for (const Rank rank : stuck_)
+      (graph_.gone().contains(rank) ? ended : there).insert(rank);
+    for (const Knot& knot : knots_) {
+      for (const Rank rank : knot.absent) {
+        if (graph_.gone().contains(rank))
+          ended.insert(rank);
+      }
+    }
+    finding.ruled_out.push_back(
+        fmt::format("that {} only slow: no thread there ran between two looks",
+                    there.size() == 1 ? words(there) + " is" : words(there) + " are"));
+    finding.ruled_out.push_back(
+        "that another thread of theirs makes the call: all that issue any wait, too");
+    if (!ended.empty())
+      finding.ruled_out.push_back(fmt::format("that {} may still come: {} ended", words(ended),
+                                              ended.size() == 1 ? "it has" : "they have"));
+  }
+
   [[nodiscard]] std::string describe_wait(const ProcessState& state, const Wait& wait) const {
     if (wait.next_request)
       return "has answered its last request and waits for the next, which is not sent before all "
@@ -335,6 +357,24 @@ bool have_waited_long(const Run& run, const WaitForGraph& graph) {
   return last_sample_ns > last_issue_ns + kOthersMayTakeNs;
 }
 
+/// Whether anybody waited for ever is not known then; in what they were is.
+std::string where_records_end(const WaitForGraph& graph) {
+  RanksByText lines;
+  for (const ProcessState& state : graph.states()) {
+    if (state.process->collectives.empty())
+      continue;
+    const Collective& call =
+        state.open.empty() ? state.process->collectives.back() : *state.open.front();
+    if (const GroupView* const group = graph.group_of(state, call))
+      add_rank(lines, (state.open.empty() ? "after " : "in ") + group->label(call), state.rank);
+  }
+  std::string text;
+  for (const auto& [where, ranks] : lines)
+    text += fmt::format("{} {} {}", text.empty() ? "; at the end of what is known" : ",",
+                        words(ranks), where);
+  return text;
+}
+
 }  // namespace
 
 std::optional<std::string> certain_deadlock(const Run& run) {
@@ -360,7 +400,7 @@ Verdict Deadlock::check(const Job& job) const {
     return verdict;
   }
   if (!journal_is_whole(run)) {
-    verdict.reason = why_open(run);
+    verdict.reason = why_open(run) + where_records_end(graph);
     return verdict;
   }
   if (run.live) {

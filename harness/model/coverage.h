@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "harness/history/run.h"
 #include "harness/verdict/codes.h"
@@ -15,6 +16,14 @@ inline bool journal_is_whole(const Run& run) { return run.live || run.journal_co
 
 /// Why the absence of an event proves nothing (yet); empty where it does.
 std::string why_open(const Run& run);
+
+/// Something that is not on record.
+struct Gap {
+  Code code{};         ///< LS901, or LS902 where events were dropped.
+  std::string what{};  ///< "rank 1 has no history".
+};
+
+std::vector<Gap> gaps_of(const Run& run);
 
 /// "LS901: group dp was met late on rank 1": the evidence that a check lacks, as its reason.
 std::string incomplete(std::string_view what);

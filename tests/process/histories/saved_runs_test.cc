@@ -10,11 +10,12 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "checkers/worlds.h"
 #include "harness/history/run_directory.h"
 #include "harness/report/json.h"
 #include "scenarios/suite.h"
 #include "tests/support/metamorphic.h"
-#include "tests/unit/history/history_support.h"
+#include "tests/support/saved_run.h"
 
 namespace lockstep {
 namespace {
@@ -22,25 +23,12 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-std::vector<std::string> saved_runs() {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(LOCKSTEP_HISTORIES)) {
-    if (entry.path().extension() == ".xz")
-      names.push_back(entry.path().stem().stem().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
+using testing::saved_runs;
 
 /// One saved run, unpacked.
 class SavedRuns : public ::testing::TestWithParam<std::string> {
  protected:
-  void SetUp() override {
-    const std::string unpack = fmt::format("cd {} && {} -E tar xJf {}/{}.tar.xz", place_.path(),
-                                           LOCKSTEP_CMAKE, LOCKSTEP_HISTORIES, GetParam());
-    ASSERT_EQ(std::system(unpack.c_str()), 0) << unpack;
-  }
-  history::TempDir place_;
+  testing::SavedRun place_{GetParam()};
 };
 
 /// Only these members of an object.
@@ -78,6 +66,8 @@ Json meaning(const Report& report) {
     }
     result["cases"].push_back(std::move(kept));
   }
+  for (const Verdict& verdict : report.checks)
+    result["checks"][verdict.name] = name_of(verdict.outcome);
   for (const CaseReport& one : report.cases) {
     for (const Verdict& verdict : one.checks)
       result["checks"][verdict.name] = name_of(verdict.outcome);
@@ -85,8 +75,23 @@ Json meaning(const Report& report) {
   return result;
 }
 
+/// Of a case of the suite; or of a job, what its report is made from.
+Result<Report> judged(const std::string& directory) {
+  auto run = history::open_run(directory);
+  if (!run || !run->plan.scenario.empty())
+    return judge_saved(directory);
+  const std::vector<World> worlds = worlds_of(std::move(*run));
+  const checkers::Judgement judgement =
+      checkers::together(worlds, checkers::judge_worlds(worlds, checkers::all_checkers()));
+  Report report;
+  report.outcome = judgement.outcome;
+  report.findings = judgement.findings;
+  report.checks = judgement.verdicts;
+  return report;
+}
+
 TEST_P(SavedRuns, AreJudgedAsWhenTheyWereSaved) {
-  const Result<Report> report = judge_saved(place_.path());
+  const Result<Report> report = judged(place_.path());
   ASSERT_TRUE(report) << report.error().what;
   const Json said = meaning(*report);
   const fs::path file = fs::path(LOCKSTEP_HISTORIES) / (GetParam() + ".json");
