@@ -63,6 +63,37 @@ bool was_tried_again(const std::vector<World>& worlds, std::size_t number) {
                      });
 }
 
+std::map<Rank, std::string> commands_of(const World& world) {
+  std::map<Rank, std::string> commands;
+  for (const ProcessStart& start : world.run.starts) {
+    const bool is_whole = !start.command.empty() && !start.command.ends_with("...");
+    if (start.role == Role::kRank && start.rank && is_whole)
+      commands[*start.rank] = start.command;
+  }
+  return commands;
+}
+
+bool ended_well(const World& world) {
+  return std::all_of(world.run.ends.begin(), world.run.ends.end(), [](const ProcessEnd& end) {
+    return end.role != Role::kRank || end.exit_status == 0;
+  });
+}
+
+/// A launcher that was started anew ran all of its ranks again by the same command lines, and these
+/// ended well: somebody looks at how the launcher ends, and tries again. (What one program starts
+/// one after the other are phases of it.)
+bool was_run_again(const std::vector<World>& worlds, std::size_t number) {
+  const World& world = worlds[number];
+  const std::map<Rank, std::string> commands = commands_of(world);
+  return !commands.empty() && commands.size() == world.ranks.size() && world.started_by != 0 &&
+         std::any_of(worlds.begin() + static_cast<std::ptrdiff_t>(number) + 1, worlds.end(),
+                     [&](const World& later) {
+                       return later.started_by != 0 && later.started_by != world.started_by &&
+                              !later.lived_with(world) && commands_of(later) == commands &&
+                              ended_well(later);
+                     });
+}
+
 /// What its ranks ended with is what they had to tell their launcher, which ended well: they all
 /// ended alike, or it ended the others because of it; and none of them died of an exception that it
 /// printed, or of a signal that nobody of the job had sent. Their status.
@@ -135,6 +166,8 @@ std::string how_it_was_handled(const std::vector<World>& worlds, std::size_t num
                        world.attempt, launcher_of(world), next->attempt);
   if (was_tried_again(worlds, number))
     return fmt::format("{} started {} again", launcher_of(world), words(world.ranks));
+  if (command_ended_well(world.run) && was_run_again(worlds, number))
+    return "its command was run again, and ended well";
   return told ? "the command that started them ended with status 0" : "";
 }
 

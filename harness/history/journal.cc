@@ -67,6 +67,8 @@ Result<void> JournalWriter::append(const ProcessStart& event) {
     json["parent"] = event.parent;
     json["parent_name"] = event.parent_name;
   }
+  if (!event.command.empty())
+    json["command"] = event.command;
   if (event.world_size != 0)
     json["world_size"] = event.world_size;
   if (!event.meets_at.empty())

@@ -21,6 +21,7 @@ void read(Fields& fields, ProcessStart& event) {
   fields.get("pid", event.pid);
   fields.get("parent", event.parent);
   fields.get("parent_name", event.parent_name);
+  fields.get("command", event.command);
   fields.get("world_size", event.world_size);
   fields.get("meets_at", event.meets_at);
   fields.get("attempt", event.attempt);

@@ -186,6 +186,7 @@ struct ProcessStart {
   std::int32_t pid{};
   std::int32_t parent{};  ///< When it was found; 0: not known.
   std::string parent_name{};
+  std::string command{};                  ///< Its command line, of a rank; empty: not known.
   std::int32_t world_size{};              ///< As its environment says; 0: it does not.
   std::string meets_at{};                 ///< "127.0.0.1:29500", as its environment says.
   std::optional<std::int32_t> attempt{};  ///< How often an elastic launcher had started it again.

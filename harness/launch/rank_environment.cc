@@ -30,6 +30,7 @@ Told told_of(std::int32_t pid) {
     told.parent = process->parent;
   if (const std::optional<os::ProcessStat> parent = os::read_process(told.parent))
     told.parent_name = parent->name;
+  told.command = os::command_line(pid);
   told.world_size = told_number(pid, "WORLD_SIZE").value_or(0);
   told.attempt = told_number(pid, "TORCHELASTIC_RESTART_COUNT");
   const std::optional<std::string> host = os::environment_value(pid, "MASTER_ADDR");

@@ -22,6 +22,7 @@ std::map<std::string, std::string> rank_environment(std::int32_t rank, std::int3
 struct Told {
   std::int32_t parent{};
   std::string parent_name{};
+  std::string command{};
   std::int32_t world_size{};
   std::string meets_at{};                 ///< MASTER_ADDR:MASTER_PORT.
   std::optional<std::int32_t> attempt{};  ///< TORCHELASTIC_RESTART_COUNT.

@@ -49,6 +49,7 @@ void TrackedProcesses::write_down(Tracked& process) {
                                       .pid = process.process.pid(),
                                       .parent = process.told.parent,
                                       .parent_name = process.told.parent_name,
+                                      .command = process.told.command,
                                       .world_size = process.told.world_size,
                                       .meets_at = process.told.meets_at,
                                       .attempt = process.told.attempt,

@@ -118,6 +118,25 @@ TEST(WorldsTest, AnAttemptThatWasFollowedIsANoteWithItsLine) {
             Severity::kError);
 }
 
+TEST(WorldsTest, ACommandThatWasRunAgainAndEndedWellIsHandled) {
+  const auto severity = [](const char* second, std::int32_t started_by, std::int32_t status) {
+    auto run = healthy();
+    if (status != 0)
+      ends_with_status(run, Rank{1}, status, last_event(run) + kMs);
+    std::vector<World> worlds{world_of(with_exception(), 0), world_of(run, 0)};
+    worlds[1].started_by = started_by;
+    for (World& world : worlds) {
+      for (ProcessStart& start : world.run.starts)
+        start.command = &world == worlds.data() ? "python train.py" : second;
+    }
+    return judged(worlds).findings.at(0).severity;
+  };
+  EXPECT_EQ(severity("python train.py", 8, 0), Severity::kNote);
+  EXPECT_EQ(severity("python evaluate.py", 8, 0), Severity::kError);
+  EXPECT_EQ(severity("python train.py", kLauncher, 0), Severity::kError);  // Phases of one program.
+  EXPECT_EQ(severity("python train.py", 8, 1), Severity::kError);
+}
+
 TEST(WorldsTest, WrongSumsAreNeverHandled) {
   std::vector<Row> rows = kRows;
   rows[1][0].record.reduce_op = history::ReduceOp::kMax;
