@@ -2,6 +2,7 @@
 // come, or the one that came, is made of.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,10 @@ inline constexpr const char* kHelpWithDescriptors =
 
 /// A text that says that a process had no descriptor left.
 bool speaks_of_descriptors(const std::string& text);
+
+/// The line that opened the files of which a rank had more at last than at first; none if more than
+/// one did, or it is not known.
+std::optional<SiteRef> opened_at(const Run& run, Rank rank);
 
 /// What a rank had open, at first and at last: a line each. Empty where it was not seen.
 std::vector<std::string> descriptors_of(const Run& run, Rank rank);
