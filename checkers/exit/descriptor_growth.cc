@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include "harness/model/begun.h"
+#include "harness/model/call_site.h"
 #include "harness/model/error_patterns.h"
 #include "harness/model/group_view.h"
 
@@ -71,6 +73,12 @@ bool said_so_itself(const Run& run, Rank rank) {
 
 }  // namespace
 
+std::optional<SiteRef> opened_at(const Run& run, Rank rank) {
+  const std::map<Rank, Growth> all = growths(run);
+  const auto at = all.find(rank);
+  return at == all.end() ? std::nullopt : files_begun_at(run, *at->second.first, *at->second.last);
+}
+
 std::vector<std::string> descriptors_of(const Run& run, Rank rank) {
   const std::map<Rank, Growth> all = growths(run);
   const auto at = all.find(rank);
@@ -80,6 +88,8 @@ std::vector<std::string> descriptors_of(const Run& run, Rank rank) {
   std::vector<std::string> lines{fmt::format("rank {} had {}", rank.value, in_words(*growth.last))};
   if (growth.first != growth.last)
     lines.push_back(fmt::format("{} at first; {}", growth.first->open, slope(run, growth)));
+  if (const std::optional<SiteRef> line = opened_at(run, rank))
+    lines.push_back(fmt::format("the files that became more were opened{}", at_site(line)));
   return lines;
 }
 
@@ -106,6 +116,8 @@ Verdict DescriptorGrowth::check(const Job& job) const {
         fmt::format("rank {} has {} of {} descriptors open; it began with {}", rank.value,
                     growth.last->open, growth.last->limit, growth.first->open);
     finding.evidence = descriptors_of(run, rank);
+    if (const std::optional<SiteRef> line = opened_at(run, rank))
+      finding.sites.push_back(*line);
     finding.confidence = Confidence::kCertain;
     finding.help = kHelpWithDescriptors;
     verdict.findings.push_back(std::move(finding));

@@ -2,6 +2,7 @@
 // come, or the one that came, is made of.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,10 @@ inline constexpr const char* kHelpWithDescriptors =
     "raise "
     "`ulimit -n`; the sharing strategy file_system only moves them to /dev/shm, where "
     "torch_shm_manager must clean up";
+
+/// The line that opened the files of which a rank had more at last than at first; none if more than
+/// one did, or it is not known.
+std::optional<SiteRef> opened_at(const Run& run, Rank rank);
 
 /// What a rank had open, at first and at last: a line each. Empty where it was not seen.
 std::vector<std::string> descriptors_of(const Run& run, Rank rank);

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "harness/model/begun.h"
+#include "harness/model/call_site.h"
 #include "harness/model/coverage.h"
 #include "harness/model/group_view.h"
 
@@ -88,17 +90,34 @@ Finding about(Code code, const std::vector<const Leftover*>& left) {
   return finding;
 }
 
-Finding processes_left(const std::vector<const Leftover*>& left) {
+/// ", started at train.py:12", or empty.
+std::string started_at(const std::optional<SiteRef>& site, std::string_view end = ",") {
+  return site ? fmt::format(", started{}{}", at_site(site), end) : "";
+}
+
+/// Each line of a rank once.
+void add_site(Finding& finding, const std::optional<SiteRef>& site) {
+  const auto is_it = [&](const SiteRef& known) {
+    return known.rank == site->rank && known.file == site->file && known.line == site->line;
+  };
+  if (site && std::none_of(finding.sites.begin(), finding.sites.end(), is_it))
+    finding.sites.push_back(*site);
+}
+
+Finding processes_left(const Run& run, const std::vector<const Leftover*>& left) {
   const Leftover& first = *left.front();
+  const std::optional<SiteRef> line = process_begun_at(run, first);
   Finding finding = about(Code::kOrphan, left);
   finding.headline =
       left.size() == 1
-          ? fmt::format("pid {} ({}){} outlived the job", first.pid, first.name, from_rank(first))
-          : fmt::format("{} processes outlived the job; the first is pid {} ({}){}", left.size(),
-                        first.pid, first.name, from_rank(first));
+          ? fmt::format("pid {} ({}){}{} outlived the job", first.pid, first.name, from_rank(first),
+                        started_at(line))
+          : fmt::format("{} processes outlived the job; the first is pid {} ({}){}{}", left.size(),
+                        first.pid, first.name, from_rank(first), started_at(line, ""));
   std::vector<std::string> lines;
   for (const Leftover* each : left) {
     lines.push_back(process_line(*each));
+    add_site(finding, process_begun_at(run, *each));
     if (!(each->ports.empty() && each->gpus.empty()) && finding.also.empty())
       finding.also.push_back(Code::kLeftover);
   }
@@ -109,7 +128,7 @@ Finding processes_left(const std::vector<const Leftover*>& left) {
   return finding;
 }
 
-Finding segments_left(const std::vector<const Leftover*>& left) {
+Finding segments_left(const Run&, const std::vector<const Leftover*>& left) {
   Finding finding = about(Code::kLeftover, left);
   std::uint64_t bytes = 0;
   std::vector<std::string> lines;
@@ -140,7 +159,7 @@ std::vector<std::string> paths_of(const std::vector<const Leftover*>& left) {
   return lines;
 }
 
-Finding locks_left(const std::vector<const Leftover*>& left) {
+Finding locks_left(const Run&, const std::vector<const Leftover*>& left) {
   Finding finding = about(Code::kLeftover, left);
   finding.headline = fmt::format(
       "the lock {} is left, and nobody has it: whoever loads that "
@@ -152,7 +171,7 @@ Finding locks_left(const std::vector<const Leftover*>& left) {
 }
 
 /// No fault: a helper that is ended with its program (`daemon=True`) leaves its own, too.
-Finding directories_left(const std::vector<const Leftover*>& left) {
+Finding directories_left(const Run&, const std::vector<const Leftover*>& left) {
   Finding finding = about(Code::kLeftover, left);
   finding.severity = Severity::kNote;
   finding.culprits = {};
@@ -276,7 +295,7 @@ Verdict Leftovers::check(const Job& job) const {
     if (!verdict.findings.empty() || left["process"].empty())
       left.erase("process");
   }
-  using Tell = Finding (*)(const std::vector<const Leftover*>&);
+  using Tell = Finding (*)(const Run&, const std::vector<const Leftover*>&);
   constexpr std::array<std::pair<std::string_view, Tell>, 4> kKinds{
       {{"process", processes_left},
        {"segment", segments_left},
@@ -284,7 +303,7 @@ Verdict Leftovers::check(const Job& job) const {
        {"directory", directories_left}}};
   for (const auto& [kind, tell] : kKinds) {
     if (const auto at = left.find(kind); at != left.end())
-      verdict.findings.push_back(tell(at->second));
+      verdict.findings.push_back(tell(run, at->second));
   }
   const bool wrong =
       std::any_of(verdict.findings.begin(), verdict.findings.end(),

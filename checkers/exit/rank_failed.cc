@@ -202,6 +202,10 @@ void add_evidence(const Run& run, const std::vector<Failure>& failures, const Ra
   if (finding.sites.empty() && !was_ended && process != nullptr && !process->collectives.empty())
     finding.evidence.push_back(
         fmt::format("rank {} failed {}", first.rank.value, at_last_call(run, first.rank)));
+  if (says(first.exception, Says::kNoDescriptor)) {
+    if (const std::optional<SiteRef> line = opened_at(run, first.rank))
+      finding.sites.push_back(*line);
+  }
 }
 
 /// Whoever raises over what it got may be innocent of it: it was another rank's to send.

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "checkers/hang/stall.h"
+#include "harness/model/begun.h"
 #include "harness/model/call_site.h"
 #include "harness/model/children.h"
 #include "harness/model/coverage.h"
@@ -110,10 +111,13 @@ Keeper kept_by_a_thread(const Run& run, const StackSample& main, Keeper keeper,
     keeper.stack = threads.front();
   else if (threads.size() > 1)
     keeper.what += fmt::format(" (one of {})", threads.size());
-  for (const StackSample* thread : threads)
+  for (const StackSample* thread : threads) {
+    const auto began = thread_begun_at(run, thread->pid, thread->started_ns);
     keeper.evidence.push_back(
-        fmt::format("thread {} is{}", thread->tid,
-                    at_line(*thread).empty() ? " in no line of the program's" : at_line(*thread)));
+        fmt::format("thread {} is{}{}", thread->tid,
+                    at_line(*thread).empty() ? " in no line of the program's" : at_line(*thread),
+                    began ? fmt::format(", and was started{}", at_site(began)) : ""));
+  }
   return keeper;
 }
 
@@ -244,6 +248,8 @@ Finding will_not_exit(const Run& run, const Leaving& one) {
                   one.keeper.what, shown == nullptr ? "" : at_line(*shown));
   if (shown != nullptr) {
     if (auto site = site_of(one.rank.value_or(Rank{}), shown->frames, "culprit"))
+      finding.sites.push_back(*site);
+    if (auto site = thread_begun_at(run, shown->pid, shown->started_ns))
       finding.sites.push_back(*site);
   }
   finding.help = one.keeper.help;

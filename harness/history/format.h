@@ -92,7 +92,8 @@ enum class DefinitionKind : std::uint16_t {
   kSite = 2,
   kGroupRanks = 3,
   kCreation = 4,
-  kSetAside = 5
+  kSetAside = 5,
+  kBegun = 6
 };
 constexpr std::uint64_t kDefinitionMagic = 0x4c44;  // in the commit word's top 16 bits
 
@@ -138,6 +139,18 @@ struct SetAsideRecord {
   std::uint32_t calls;
 };
 static_assert(sizeof(SetAsideRecord) == 16);
+/// What the program was about to begin, by Python's audit events. A forked child's file holds what
+/// its parent began, too: `pid` tells them apart.
+struct BegunRecord {
+  std::uint64_t at_ns;
+  std::uint32_t site;  ///< 0 with `last_told`: any.
+  std::uint32_t path;  ///< String id; of a file.
+  std::int32_t pid;
+  std::uint32_t count;      ///< Which of those from this site.
+  std::uint32_t what;       ///< Begins.
+  std::uint32_t last_told;  ///< 1: from here on those from this site are not told.
+};
+static_assert(sizeof(BegunRecord) == 32);
 constexpr std::uint32_t kCreationRanksMax = 1024;  ///< Of more members none is told.
 
 // --- Group table: never overwritten

@@ -148,6 +148,8 @@ Result<void> JournalWriter::append(const StackSample& event) {
     json["handles"] = event.handles;
     json["raised_at"] = to_json(event.raised_at.frames);
   }
+  if (event.started_ns != 0)
+    json["started"] = event.started_ns;
   return write_line("stack", event.at_ns, dump(json));
 }
 
@@ -215,6 +217,8 @@ Result<void> JournalWriter::append(const Leftover& event) {
     json["gpus"] = event.gpus;
   if (event.bytes > 0)
     json["bytes"] = event.bytes;
+  for (const Ancestor& ancestor : event.lineage)
+    json["lineage"].push_back({{"pid", ancestor.pid}, {"started", ancestor.started_ns}});
   return write_line("leftover", event.at_ns, dump(json));
 }
 
@@ -237,6 +241,8 @@ Result<void> JournalWriter::append(const Descriptors& event) {
   json["limit"] = event.limit;
   for (const auto& [kind, count] : event.kinds)
     json["kinds"].push_back({{"kind", kind}, {"count", count}});
+  for (const auto& [path, count] : event.files)
+    json["files"].push_back({{"path", path}, {"count", count}});
   return write_line("descriptors", event.at_ns, dump(json));
 }
 

@@ -98,6 +98,7 @@ void read(Fields& fields, StackSample& event) {
   });
   fields.get("handles", event.handles);
   fields.get("raised_at", event.raised_at.frames);
+  fields.get("started", event.started_ns);
 }
 
 void read(Fields& fields, Request& event) {
@@ -142,6 +143,11 @@ void read(Fields& fields, Leftover& event) {
   fields.get("ports", event.ports);
   fields.get("gpus", event.gpus);
   fields.get("bytes", event.bytes);
+  fields.each_object("lineage", [&](Fields& each) {
+    Ancestor& ancestor = event.lineage.emplace_back();
+    each.get("pid", ancestor.pid);
+    each.get("started", ancestor.started_ns);
+  });
 }
 
 void read(Fields& fields, Unwaited& event) {
@@ -163,6 +169,11 @@ void read(Fields& fields, Descriptors& event) {
   fields.each_object("kinds", [&](Fields& each) {
     auto& [kind, count] = event.kinds.emplace_back();
     each.get("kind", kind);
+    each.get("count", count);
+  });
+  fields.each_object("files", [&](Fields& each) {
+    auto& [path, count] = event.files.emplace_back();
+    each.get("path", path);
     each.get("count", count);
   });
 }

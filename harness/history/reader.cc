@@ -230,6 +230,8 @@ bool ProcessReader::parse_definition(const DefinitionHead& head, std::span<const
     }
     case DefinitionKind::kCreation:
       return parse_creation(head, body) && string_bytes_ <= kStringBytesMax;
+    case DefinitionKind::kBegun:
+      return parse_begun(body) && string_bytes_ <= kStringBytesMax;
     case DefinitionKind::kSetAside: {
       SetAsideRecord record{};
       if (body.size() < sizeof record)

@@ -71,6 +71,7 @@ class ProcessReader {
   void read_definitions(std::uint64_t used);
   bool parse_definition(const DefinitionHead& head, std::span<const std::byte> body);
   bool parse_site(const DefinitionHead& head, std::span<const std::byte> body);
+  bool parse_begun(std::span<const std::byte> body);
   bool parse_creation(const DefinitionHead& head, std::span<const std::byte> body);
   std::vector<GroupEntry> group_entries(std::uint64_t used);
   std::uint64_t read_groups(std::uint64_t used);

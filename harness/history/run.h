@@ -16,6 +16,7 @@
 
 #include "harness/base/error.h"
 #include "harness/base/rank_set.h"
+#include "harness/history/begun.h"
 #include "harness/history/plan.h"
 #include "harness/history/vocabulary.h"
 
@@ -113,24 +114,6 @@ struct Group {
       p2p_completed{};  ///< Point-to-point operations so far.
 };
 
-/// A group that a process began to create after its first one: what came of it is not said.
-struct Creation {
-  std::string name{};
-  std::uint64_t store{};  ///< Equal where members of one name can meet; 0 = not known.
-  std::int32_t size{};
-  std::int32_t my_rank{};     ///< Rank of this process in the group.
-  std::vector<Rank> ranks{};  ///< Global ranks by group rank; empty = not known, or all.
-  std::uint32_t site{};       ///< Index into Process::sites; 0 = not recorded.
-  std::uint64_t at_ns{};
-};
-
-/// Calls that a program made and PyTorch did not pass on, up to when their world was left.
-struct SetAside {
-  std::string op{};
-  std::uint32_t calls{};
-  std::uint64_t at_ns{};
-};
-
 /// The GPU of the first tensor on one that a process handed to a collective.
 struct Device {
   std::int32_t index{};    ///< As the process counts them.
@@ -152,6 +135,7 @@ struct Process {
   std::vector<Group> groups{};
   std::vector<Creation> creations{};  ///< In the order in which they were begun.
   std::vector<SetAside> set_aside{};
+  std::vector<Begun> begun{};
   std::vector<CallSite> sites{};          ///< [0] is empty: "not recorded".
   std::vector<Collective> collectives{};  ///< In record order.
   std::uint64_t dropped{};    ///< Records known to be lost (ring overwritten, no space).
@@ -274,6 +258,7 @@ struct StackSample {
   /// raised, innermost first: the last frame is the one that handles it. Empty: none.
   std::string handles{};
   CallSite raised_at{};
+  std::uint64_t started_ns{};  ///< The thread, to a tick of the kernel's; 0: not known.
 };
 
 /// A request of the conversation, and its answer once there is one.
@@ -330,6 +315,12 @@ struct Note {
   std::string text{};
 };
 
+/// A process, and when it started, to a tick of the kernel's.
+struct Ancestor {
+  std::int32_t pid{};
+  std::uint64_t started_ns{};
+};
+
 /// Something of the job that was still there when all of it should have been gone, as it was found.
 struct Leftover {
   std::uint64_t record{}, at_ns{};
@@ -342,6 +333,8 @@ struct Leftover {
   std::vector<std::string> ports{};  ///< Where it listens.
   std::vector<std::string> gpus{};   ///< "/dev/nvidia0": whose memory it may have.
   std::uint64_t bytes{};             ///< Of a segment.
+  /// The process itself, then those above it as they were when first seen.
+  std::vector<Ancestor> lineage{};
 };
 
 /// How many descriptors a rank has open: when it was found, and whenever they had grown by half.
@@ -352,6 +345,8 @@ struct Descriptors {
   std::uint64_t open{};
   std::uint64_t limit{};                                       ///< RLIMIT_NOFILE, the soft one.
   std::vector<std::pair<std::string, std::uint64_t>> kinds{};  ///< Most frequent first.
+  /// Files, by path, and how often each; not all of them where there are many.
+  std::vector<std::pair<std::string, std::uint64_t>> files{};
 };
 
 /// A process of the job that had ended, and for a second or more its living parent did not ask.

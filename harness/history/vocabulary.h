@@ -105,6 +105,16 @@ constexpr std::string_view name_of(ReduceOp op) {
   return op < ReduceOp::kCount ? names[static_cast<std::size_t>(op)] : "other";
 }
 
+/// What a process was about to begin.
+enum class Begins : std::uint8_t {
+  kNothing = 0,  ///< But from here on it is seen what it begins.
+  kProcess = 1,
+  kSpawned = 2,  ///< A process that runs already: multiprocessing's spawn.
+  kThread = 3,
+  kFile = 4,  ///< Open.
+  kCount
+};
+
 constexpr bool is_point_to_point(Op op) {
   return op == Op::kSend || op == Op::kRecv || op == Op::kRecvAny;
 }

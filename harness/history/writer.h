@@ -57,6 +57,14 @@ struct CreationInfo {
   std::uint32_t site = 0;
 };
 
+/// One more that a site begins: which it is, and whether it is to be told.
+struct BeginCount {
+  std::uint32_t count = 0;
+  bool told = false;
+  bool last = false;  ///< Later ones are not.
+  bool any = false;   ///< Nor are those of sites that have not been counted yet.
+};
+
 /// One call, as Collective (run.h) describes it.
 struct Issue {
   Op op = Op::kUnknown;
@@ -102,6 +110,13 @@ class Writer {
   void begin_creation(const CreationInfo& info) noexcept;
   /// The same of calls named `op` that were set aside; see SetAsideRecord.
   void set_aside(const char* op, std::uint32_t calls) noexcept;
+  /// Whether this process could tell what it begins before it has a file, and after a fork.
+  [[nodiscard]] bool remembers() const noexcept { return wipes_; }
+  /// To be asked for each, then told if the answer says so. Needs no file: one that is begun later
+  /// holds what was told before. Of each site the first ones are told.
+  BeginCount count_begin(Begins what, std::uint32_t site) noexcept;
+  void tell_begin(Begins what, std::uint32_t site, const BeginCount& count,
+                  const char* path) noexcept;
   /// What this group is has come out.
   void redefine_group(GroupHandle group, const GroupInfo& info) noexcept;
   /// Whether its calls are all made inside those of other groups, which tell them.
@@ -142,6 +157,13 @@ class Writer {
     std::uint64_t signature_chain, site_chain;
     std::uint64_t padding[2];
   };
+  struct BeginSite {
+    std::uint64_t key;
+    std::uint64_t count;
+  };
+  static constexpr std::uint32_t kBeginSites = 512;     // Of files at most half,
+  static constexpr std::uint32_t kBeginSitesMax = 192;  // and of the others.
+  static constexpr std::uint64_t kBeginsOfSite = 1024;
   struct Channel {
     std::uint64_t key;
     std::uint64_t issued;
@@ -156,11 +178,16 @@ class Writer {
     std::uint32_t pending_lock;
     std::uint32_t grow_lock;
     std::uint32_t pending_next;
+    std::uint32_t begin_sites[2];  // Others, files.
+    std::uint32_t begins_end;
+    BeginSite begins[kBeginSites];
     GroupState groups[WriterFile::kGroupsMax];
     Channel channels[kChannelsMax];
   };
 
   Writer() = default;
+  void lock_definitions() noexcept;
+  BeginSite* begin_site(Begins what, std::uint32_t site) noexcept;
   bool ready() noexcept;
   bool inherited() const noexcept;
   bool live(const Ticket& ticket) const noexcept;
@@ -211,6 +238,7 @@ class Writer {
 
 #pragma GCC visibility pop
 
+#include "harness/history/writer_begins.h"
 #include "harness/history/writer_creations.h"
 #include "harness/history/writer_groups.h"
 #include "harness/history/writer_impl.h"

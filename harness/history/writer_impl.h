@@ -59,10 +59,12 @@ inline bool Writer::begin_file() noexcept {
   file_.forget();
   if (!file_.create(options_))
     return false;
+  lock(volatile_->define_lock);
   owner_pid_ = getpid();
   // Unique across the processes and files of a fork family: tickets and cached thread ids carry it.
   epoch_ = static_cast<std::uint32_t>(owner_pid_) << 8 | ((epoch_ + 1) & 0xff);
   definitions_.attach(file_.header, file_.base);
+  unlock(volatile_->define_lock);
   for (std::uint32_t i = 0; i < group_count_ && i < file_.header->groups_capacity; ++i) {
     groups_[i].flags =
         (groups_[i].flags & ~std::uint32_t{kSeenFromCreation}) | kMetLate;  // The parent used it.
@@ -138,10 +140,10 @@ inline std::uint32_t Writer::find_site(std::uint64_t key) const noexcept {
 
 inline std::uint32_t Writer::define_site(std::uint64_t key, const SiteFrame* frames,
                                          std::uint32_t count) noexcept {
-  if (!ready())
+  if (!wipes_ && !ready())
     return 0;
   const QuietCall quiet;
-  lock(volatile_->define_lock);
+  lock_definitions();
   std::uint32_t id = definitions_.find_site(key);
   if (id == InternTable::kNotFound)
     id = definitions_.add_site(key, frames, count);

@@ -141,6 +141,12 @@ class Definitions {
     sites_.release();
   }
 
+  /// What has been taken of the room, and all of it.
+  [[nodiscard]] std::uint64_t used() const noexcept {
+    return __atomic_load_n(&used_, __ATOMIC_ACQUIRE);
+  }
+  [[nodiscard]] std::uint64_t room() const noexcept { return bytes_; }
+
   /// Writes what is known so far into a new file (or none).
   void attach(FileHeader* header, char* base) noexcept {
     header_ = header;
@@ -220,6 +226,10 @@ class Definitions {
                              sizeof creation + count * sizeof *ranks);
     creation_count_ += creations_end_ ? 0 : 1;
     return !creations_end_;
+  }
+
+  bool add_begun(const BegunRecord& begun) noexcept {
+    return append(DefinitionKind::kBegun, 0, 0, &begun, sizeof begun);
   }
 
   bool add_set_aside(const SetAsideRecord& calls) noexcept {

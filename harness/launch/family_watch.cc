@@ -75,7 +75,8 @@ void FamilyWatch::count_descriptors(const Watched& rank) {
           .pid = rank.id.pid,
           .open = open->open,
           .limit = open->limit,
-          .kinds = std::move(open->kinds)};
+          .kinds = std::move(open->kinds),
+          .files = std::move(open->files)};
   // A record that cannot be written is seen as a gap by the reader.
   if (journal_ != nullptr)
     (void)journal_->append(told);

@@ -31,6 +31,7 @@ Lineage::Relative& Lineage::relative(const os::ProcessStat& process) {
         relative.parent_name = parent->name;
     }
     parents_[process.id.pid] = relative.parent;
+    start_ticks_[process.id.pid] = process.id.start_ticks;
   }
   if (!process.zombie() || relative.name.empty())
     relative.name = process.name;  // As of its last exec.
@@ -135,6 +136,20 @@ bool Lineage::descends_from_a_rank(std::int32_t pid) const {
   return false;
 }
 
+std::vector<Ancestor> Lineage::lineage_of(const os::ProcessId& id) const {
+  constexpr std::size_t kAncestorsMax = 16;  // A pid that was given again could make a loop.
+  std::vector<Ancestor> lineage{{id.pid, os::monotonic_ns_of(id.start_ticks)}};
+  for (auto at = parents_.find(id.pid); at != parents_.end() && lineage.size() < kAncestorsMax;) {
+    const std::int32_t parent = at->second;
+    const auto started = start_ticks_.find(parent);
+    if (started == start_ticks_.end() || started->second > start_ticks_.at(at->first))
+      break;
+    lineage.push_back({parent, os::monotonic_ns_of(started->second)});
+    at = parents_.find(parent);
+  }
+  return lineage;
+}
+
 Leftover Lineage::describe(const os::ProcessStat& process) const {
   Leftover left{.at_ns = now_ns(), .kind = "process", .pid = process.id.pid};
   left.name = os::command_line(process.id.pid);
@@ -145,6 +160,7 @@ Leftover Lineage::describe(const os::ProcessStat& process) const {
     left.parent = known->second.parent;
     left.parent_name = known->second.parent_name;
   }
+  left.lineage = lineage_of(process.id);
   const auto told = told_number(process.id.pid, "RANK");
   // Says nothing where all that we start is told so.
   if (!left.rank && told && *told >= 0 && told != told_number(::getpid(), "RANK"))

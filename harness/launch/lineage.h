@@ -56,6 +56,7 @@ class Lineage {
   Relative& relative(const os::ProcessStat& process);
   /// True if its rank is found now: its own, or that of its parent.
   bool finds_rank(const os::ProcessId& id, const RankOf& rank_of);
+  [[nodiscard]] std::vector<Ancestor> lineage_of(const os::ProcessId& id) const;
   void see_zombie(Relative& relative, const os::ProcessStat& process);
   void close(const os::ProcessId& id, const Relative& relative, bool taken);
 
@@ -64,6 +65,7 @@ class Lineage {
   // Of every one that there was, by pid.
   std::map<std::int32_t, Rank> ranks_{};
   std::map<std::int32_t, std::int32_t> parents_{};  // 0: not known.
+  std::map<std::int32_t, std::uint64_t> start_ticks_{};
 };
 
 }  // namespace lockstep::launch

@@ -199,8 +199,10 @@ void Prober::sample_stack(const Watched& watched, std::int32_t tid, Clock::time_
   record(sample);
 }
 
-// After the native ones, which are inside of them.
+// After the native ones, which are inside of them; with them goes when the thread started.
 void Prober::add_python_frames(StackSample& sample) const {
+  if (sample.tid != sample.pid)
+    sample.started_ns = os::thread_started_ns(sample.pid, sample.tid);
   for (const os::PythonThread& thread : python_threads_) {
     if (thread.tid != sample.tid)
       continue;

@@ -3,6 +3,8 @@
 #include <charconv>
 #include <utility>
 
+#include "harness/os/kernel_objects.h"
+
 namespace lockstep::launch {
 std::map<std::string, std::string> rank_environment(std::int32_t rank, std::int32_t world_size,
                                                     std::uint16_t port) {

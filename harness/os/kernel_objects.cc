@@ -130,6 +130,26 @@ std::uint64_t limit_of(std::int32_t pid) {
   return 0;
 }
 
+bool is_ordinary_file(const std::string& target) {
+  const auto begins = [&](std::string_view with) { return target.rfind(with, 0) == 0; };
+  return begins("/") && !begins("/dev/") && !begins("/proc/") && !begins("/sys/") &&
+         !begins("/memfd:");
+}
+
+void count_file(std::vector<std::pair<std::string, std::uint64_t>>& files, std::string path) {
+  constexpr std::size_t kFilesMax = 256;
+  constexpr std::string_view kDeleted = " (deleted)";
+  if (path.size() > kDeleted.size() &&
+      path.compare(path.size() - kDeleted.size(), kDeleted.size(), kDeleted) == 0)
+    path.resize(path.size() - kDeleted.size());
+  const auto known = std::find_if(files.begin(), files.end(),
+                                  [&](const auto& file) { return file.first == path; });
+  if (known != files.end())
+    ++known->second;
+  else if (files.size() < kFilesMax)
+    files.emplace_back(std::move(path), 1);
+}
+
 }  // namespace
 
 std::vector<std::string> descriptor_targets(std::int32_t pid) {
@@ -172,6 +192,8 @@ std::optional<OpenDescriptors> open_descriptors_of(std::int32_t pid) {
   for (const std::string& target : descriptor_targets(pid)) {
     ++descriptors.open;
     ++counted[kind_of(target)];
+    if (is_ordinary_file(target))
+      count_file(descriptors.files, target);
   }
   if (descriptors.open == 0)
     return std::nullopt;

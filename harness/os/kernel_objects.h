@@ -51,6 +51,8 @@ struct OpenDescriptors {
   std::uint64_t open{};
   std::uint64_t limit{};
   std::vector<std::pair<std::string, std::uint64_t>> kinds{};
+  /// Files by path, devices and shared memory apart, and how often each is open; not all of many.
+  std::vector<std::pair<std::string, std::uint64_t>> files{};
 };
 std::optional<OpenDescriptors> open_descriptors_of(std::int32_t pid);
 /// The number alone, which costs a system call (Linux 6.2; before it the same as above).

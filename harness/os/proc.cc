@@ -106,6 +106,32 @@ std::optional<ProcessStat> read_process(std::int32_t pid) {
   return stat;
 }
 
+// Ticks count from boot, and go on while the host sleeps.
+std::uint64_t monotonic_ns_of(std::uint64_t start_ticks) {
+  const auto read = [](clockid_t clock) {
+    timespec now{};
+    ::clock_gettime(clock, &now);
+    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+           static_cast<std::uint64_t>(now.tv_nsec);
+  };
+  const long ticks_a_second = ::sysconf(_SC_CLK_TCK);
+  if (start_ticks == 0 || ticks_a_second <= 0)
+    return 0;
+  const std::uint64_t since_boot =
+      start_ticks * (1'000'000'000 / static_cast<std::uint64_t>(ticks_a_second));
+  const std::uint64_t asleep = read(CLOCK_BOOTTIME) - read(CLOCK_MONOTONIC);
+  return since_boot > asleep ? since_boot - asleep : 0;
+}
+
+std::uint64_t thread_started_ns(std::int32_t pid, std::int32_t tid) {
+  const std::string text = read_proc_file(fmt::format("/proc/{}/task/{}/stat", pid, tid));
+  const std::vector<std::string_view> fields = fields_after_name(text);
+  constexpr std::size_t kStartTicks = 19;
+  return fields.size() <= kStartTicks
+             ? 0
+             : monotonic_ns_of(to_number<std::uint64_t>(fields[kStartTicks]));
+}
+
 std::optional<std::int32_t> zombie_status(const ProcessId& id) {
   const std::string text = read_proc_file(fmt::format("/proc/{}/stat", id.pid));
   const std::vector<std::string_view> fields = fields_after_name(text);

@@ -62,6 +62,9 @@ std::optional<std::int32_t> zombie_status(const ProcessId& id);
 
 /// All threads, by ascending tid; empty when the process is gone.
 std::vector<ThreadStat> read_threads(std::int32_t pid);
+/// When it started, on the monotonic clock, to a tick of the kernel's; 0 when it is gone.
+std::uint64_t thread_started_ns(std::int32_t pid, std::int32_t tid);
+std::uint64_t monotonic_ns_of(std::uint64_t start_ticks);
 /// Where a thread sleeps in the kernel; empty where hidden or running.
 std::string wait_channel(std::int32_t pid, std::int32_t tid);
 /// The signals that a process has handlers for, signal 1 in the lowest bit; none when it is gone.

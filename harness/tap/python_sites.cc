@@ -132,6 +132,17 @@ bool are_of_torch(const python::Layout& layout, const RawFrame* frames, std::uin
   return true;
 }
 
+bool ends_with(const char* text, const char* end) {
+  const std::size_t length = std::strlen(text), wanted = std::strlen(end);
+  return length >= wanted && std::strcmp(text + length - wanted, end) == 0;
+}
+
+/// Of the program, as far as its file's name tells.
+bool is_own_file(const char* file) {
+  return file[0] != '<' && std::strstr(file, "-packages/") == nullptr &&
+         std::strstr(file, "/lib/python3.") == nullptr;
+}
+
 }  // namespace
 
 bool PythonSites::begin() {
@@ -182,6 +193,34 @@ std::size_t PythonSites::text(char* to, std::size_t size) const {
   return used;
 }
 
+std::uint32_t PythonSites::own_line(history::Writer& writer) const {
+  RawFrames frames;
+  const std::uint32_t count = walk(frames.data());
+  for (std::uint32_t i = 0; i < count; ++i) {
+    char file[4096];
+    if (python::text_at(*layout_, Direct{}, frames[i].code + layout_->code_file, file,
+                        sizeof file) == 0 ||
+        (i == 0 && std::strncmp(file, "<frozen importlib", 17) == 0))
+      return 0;
+    if (is_own_file(file))
+      return find_or_define(writer, &frames[i], 1);
+  }
+  return 0;
+}
+
+bool PythonSites::is_in(const char* function, const char* file) const {
+  bool is = false;
+  for_each_frame([&](std::uint64_t, std::uint64_t code) {
+    char name[256], path[4096];
+    is = python::text_at(*layout_, Direct{}, code + layout_->code_name, name, sizeof name) != 0 &&
+         std::strcmp(name, function) == 0 &&
+         python::text_at(*layout_, Direct{}, code + layout_->code_file, path, sizeof path) != 0 &&
+         ends_with(path, file);
+    return false;
+  });
+  return is;
+}
+
 /// The main thread sits in `_engine_run_backward` until the work that it waits for is done, so from
 /// there outwards its frames stay as they are; what is further in may change while it is read. And
 /// it may leave before, by another thread's exception.
@@ -220,13 +259,17 @@ std::uint32_t PythonSites::site(history::Writer& writer, std::int32_t backward) 
     if (const std::uint32_t site = site_for_main(writer, frames.data(), count, backward); site != 0)
       return site;
   }
+  return find_or_define(writer, frames.data(), count);
+}
+
+std::uint32_t PythonSites::find_or_define(history::Writer& writer, const RawFrame* frames,
+                                          std::uint32_t count) const {
   std::uint64_t key = 0;
-  if (count == 0 || !key_of(Direct{}, frames.data(), count, key))
+  if (count == 0 || !key_of(Direct{}, frames, count, key))
     return 0;
   const std::uint32_t known = writer.find_site(key);
-  return known != history::InternTable::kNotFound
-             ? known
-             : define(writer, Direct{}, key, frames.data(), count);
+  return known != history::InternTable::kNotFound ? known
+                                                  : define(writer, Direct{}, key, frames, count);
 }
 
 /// During one backward() the main thread's part of the stack is the same, and is read once: that

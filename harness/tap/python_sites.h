@@ -26,6 +26,13 @@ class PythonSites {
   /// collective: while the main thread waits for them in backward() they stand on its stack, too.
   std::uint32_t site(history::Writer& writer, std::int32_t backward) const;
 
+  /// Id of the innermost line that is neither Python's own nor an installed package's, alone; 0 if
+  /// there is none, or the interpreter itself is importing.
+  std::uint32_t own_line(history::Writer& writer) const;
+
+  /// The innermost frame is this function of a file whose name ends so.
+  [[nodiscard]] bool is_in(const char* function, const char* file) const;
+
   /// The same stack as text, a line a frame, innermost first: position, line, function, file, with
   /// tabs between. Returns its bytes without the zero at the end.
   std::size_t text(char* to, std::size_t size) const;
@@ -45,6 +52,8 @@ class PythonSites {
  private:
   std::uint32_t walk(python::RawFrame* frames) const;
   std::uint32_t walk_backward(const CarefulPages& memory, python::RawFrame* frames) const;
+  std::uint32_t find_or_define(history::Writer& writer, const python::RawFrame* frames,
+                               std::uint32_t count) const;
   std::uint32_t site_for_main(history::Writer& writer, python::RawFrame* frames, std::uint32_t own,
                               std::int32_t backward) const;
   template <class Memory>

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "harness/tap/backend_calls.h"
+#include "harness/tap/begins.h"
 #include "harness/tap/operation.h"
 #include "harness/tap/passing.h"
 #include "harness/tap/python_groups.h"
@@ -110,6 +111,8 @@ bool start(const Options& options) {
       new Recorder{writer, new Groups(*writer), options.sites, python, python_sites, backends, {}};
   recorder->groups->set_world(options.world_size);
   register_kernels();
+  if (python)
+    see_begins();
   if (backends && !see_backend_calls())
     recorder->backends = false;
   return true;

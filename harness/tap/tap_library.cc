@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "harness/tap/backend_calls.cc"
+#include "harness/tap/begins.cc"
 #include "harness/tap/device.cc"
 #include "harness/tap/groups.cc"
 #include "harness/tap/operation.cc"

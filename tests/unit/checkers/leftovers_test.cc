@@ -57,6 +57,32 @@ TEST(Leftovers, AProcessIsToldWithItsPidItsRankAndItsPort) {
             "127.0.0.1:8000");
 }
 
+TEST(Leftovers, TheLineThatStartedItIsNamedWhereItIsCertain) {
+  lockstep::Run run = with_process(Rank{1});
+  run.leftovers[0].lineage = {{4712, kStart}, {1001, kStart / 2}};
+  Process& process = run.processes[1];
+  process.begun.push_back({.what = history::Begins::kNothing, .at_ns = kStart / 2});
+  const auto begin_at = [&](std::int32_t line) {
+    process.sites.push_back(
+        {{{"t.py", static_cast<std::uint64_t>(line), "t.py", line, "main", {}}}});
+    process.begun.push_back({.what = history::Begins::kProcess,
+                             .at_ns = kStart - kMs,
+                             .site = static_cast<std::uint32_t>(process.sites.size() - 1),
+                             .count = 1});
+  };
+  begin_at(7);
+  Finding finding = checked(run).findings.at(0);
+  EXPECT_EQ(finding.headline,
+            "pid 4712 (python -m http.server) of rank 1, started at t.py:7, outlived the job");
+  ASSERT_EQ(finding.sites.size(), 1U);
+  EXPECT_EQ(finding.sites[0].role, "started");
+  EXPECT_EQ(finding.sites[0].line, 7);
+  begin_at(8);
+  finding = checked(run).findings.at(0);
+  EXPECT_EQ(finding.headline, "pid 4712 (python -m http.server) of rank 1 outlived the job");
+  EXPECT_TRUE(finding.sites.empty());
+}
+
 TEST(Leftovers, MemoryOfAGpuThatAProcessKeepsIsTold) {
   lockstep::Run run = with_process(Rank{1});
   run.leftovers[0].ports.clear();
@@ -274,6 +300,23 @@ TEST(Descriptors, GrowthTowardsTheLimitIsAWarning) {
   EXPECT_EQ(verdict.findings[0].severity, Severity::kWarning);
   EXPECT_EQ(verdict.findings[0].headline,
             "rank 1 has 1000 of 1024 descriptors open; it began with 10");
+}
+
+TEST(Descriptors, TheLineThatOpenedTheFilesIsNamed) {
+  lockstep::Run run = with_descriptors(10, 1000);
+  run.descriptors[1].files = {{"/data/a", 990}};
+  EXPECT_TRUE(checkers::DescriptorGrowth().check(run).findings.at(0).sites.empty());
+  Process& process = run.processes[1];
+  process.sites.push_back({{{"t.py", 9, "t.py", 9, "read", {}}}});
+  process.begun.push_back({.what = history::Begins::kFile,
+                           .at_ns = kStart,
+                           .site = static_cast<std::uint32_t>(process.sites.size() - 1),
+                           .count = 512,
+                           .path = "/data/a"});
+  const Finding finding = checkers::DescriptorGrowth().check(run).findings.at(0);
+  ASSERT_EQ(finding.sites.size(), 1U);
+  EXPECT_EQ(finding.sites[0].role, "opened");
+  EXPECT_EQ(finding.evidence.back(), "the files that became more were opened at t.py:9");
 }
 
 TEST(Descriptors, ManyFromTheBeginningOrFarFromTheLimitAreNone) {

@@ -67,6 +67,37 @@ TEST(StuckAtExit, AThreadThatIsNotADaemonIsNamedWithItsLine) {
   EXPECT_EQ(finding.sites[0].line, 12);
 }
 
+TEST(Exiting, TheLineThatStartedTheThreadIsNamedWhereItIsCertain) {
+  lockstep::Run run = rank_1_stays();
+  for (const std::uint64_t at : {10U, 20U}) {
+    see(run, at, 1001, in_shutdown());
+    see(run, at, 1050, in_thread());
+    run.stacks.back().started_ns = kStart;
+  }
+  Process& process = run.processes[1];
+  process.begun.push_back({.what = history::Begins::kNothing, .at_ns = kStart / 2});
+  const auto begin_at = [&](std::int32_t line) {
+    process.sites.push_back(
+        {{python(kThreading, 957, "Thread.start"), python("t.py", line, "main")}});
+    process.begun.push_back({.what = history::Begins::kThread,
+                             .at_ns = kStart + kMs,
+                             .site = static_cast<std::uint32_t>(process.sites.size() - 1),
+                             .count = 1});
+  };
+  begin_at(7);
+  Verdict verdict = checked(run);
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].evidence[0],
+            "thread 1050 is at t.py:12, and was started at t.py:7");
+  ASSERT_EQ(verdict.findings[0].sites.size(), 2U);
+  EXPECT_EQ(verdict.findings[0].sites[1].role, "started");
+  EXPECT_EQ(verdict.findings[0].sites[1].line, 7);
+  begin_at(8);
+  verdict = checked(run);
+  EXPECT_EQ(verdict.findings.at(0).evidence[0], "thread 1050 is at t.py:12");
+  EXPECT_EQ(verdict.findings.at(0).sites.size(), 1U);
+}
+
 std::vector<Frame> in_pool(std::vector<Frame> task) {
   task.push_back(python("/usr/lib/python3.11/concurrent/futures/thread.py", 83, "_worker"));
   task.push_back(python(kThreading, 1002, "Thread._bootstrap"));

@@ -155,6 +155,29 @@ TEST(HistoryJournal, WhoLeftRanksAndWhomTheyMetComesBack) {
   EXPECT_EQ(run.strangers[0].name, "python b.py");
 }
 
+TEST(HistoryJournal, WhatTellsOfALineThatBeganSomethingComesBack) {
+  const TempDir place;
+  const std::string path = place / "lockstep.jsonl";
+  auto writer = JournalWriter::create(path);
+  ASSERT_TRUE(writer);
+  StackSample stack{.at_ns = 5, .pid = 74, .tid = 75};
+  stack.started_ns = 3;
+  ASSERT_TRUE(writer->append(stack));
+  Leftover left{.at_ns = 6, .kind = "process", .pid = 76};
+  left.lineage = {{76, 40}, {74, 20}};
+  ASSERT_TRUE(writer->append(left));
+  Descriptors open{.at_ns = 7, .pid = 74, .open = 9};
+  open.files = {{"/data/a", 4}};
+  ASSERT_TRUE(writer->append(open));
+  ASSERT_TRUE(writer->close());
+  const auto run = read_journal(*read_whole(path, 1U << 20));
+  EXPECT_EQ(run.stacks.at(0).started_ns, 3U);
+  ASSERT_EQ(run.leftovers.at(0).lineage.size(), 2U);
+  EXPECT_EQ(run.leftovers[0].lineage[1].pid, 74);
+  EXPECT_EQ(run.leftovers[0].lineage[1].started_ns, 20U);
+  EXPECT_EQ(run.descriptors.at(0).files, open.files);
+}
+
 TEST(HistoryJournal, TheEndOfAThreadsWaitComesBack) {
   const TempDir place;
   const std::string path = place / "lockstep.jsonl";

@@ -44,5 +44,24 @@ TEST(Lineage, ARankThatAnotherRankStartedIsKnownAsItselfOnceItIsOne) {
   EXPECT_EQ(lineage.rank_of(kFirst), Rank{0});
 }
 
+TEST(Lineage, WhatIsLeftIsToldWithThoseAboveItAndWhenTheyStarted) {
+  constexpr std::int32_t kRank = 2'000'010, kShell = 2'000'020, kSleep = 2'000'030;
+  const auto process = [](std::int32_t pid, std::int32_t parent, std::uint64_t ticks) {
+    return os::ProcessStat{.id = {pid, ticks}, .parent = parent, .state = 'S', .name = "sh"};
+  };
+  constexpr std::uint64_t kLate = 1'000'000'000;  // Hosts sleep, and ticks go on.
+  const os::ProcessStat sleep = process(kSleep, kShell, kLate + 30'000);
+  const auto nobody = [](const os::ProcessId&) { return std::optional<Rank>(); };
+  Lineage lineage(nullptr);
+  lineage.see({process(kRank, 1, kLate + 10'000), process(kShell, kRank, kLate + 20'000), sleep},
+              nobody);
+  lineage.see({sleep}, nobody);  // The others have ended.
+  const std::vector<Ancestor> above = lineage.describe(sleep).lineage;
+  ASSERT_EQ(above.size(), 3U);
+  EXPECT_EQ(above[1].pid, kShell);
+  EXPECT_EQ(above[2].pid, kRank);
+  EXPECT_GT(above[0].started_ns, above[1].started_ns);
+}
+
 }  // namespace
 }  // namespace lockstep::launch

@@ -142,6 +142,23 @@ TEST(KernelObjects, DescriptorsAreCountedByKind) {
   EXPECT_FALSE(count_descriptors(0x3fffffff));
 }
 
+TEST(KernelObjects, FilesThatAreOpenAreToldByPathAndHowOften) {
+  char form[] = "/tmp/lockstep-test-XXXXXX";
+  const UniqueFd one(::mkstemp(form));
+  const UniqueFd other(::open(form, O_RDONLY | O_CLOEXEC));
+  ::unlink(form);  // The file is there for as long as it is open.
+  const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const auto open = open_descriptors_of(::getpid());
+  ASSERT_TRUE(open);
+  const auto count = [&](const std::string& path) {
+    const auto at = std::find_if(open->files.begin(), open->files.end(),
+                                 [&](const auto& file) { return file.first == path; });
+    return at == open->files.end() ? 0U : at->second;
+  };
+  EXPECT_EQ(count(form), 2U);
+  EXPECT_EQ(count("/dev/null"), 0U);
+}
+
 TEST(KernelObjects, WhoHasADeviceOpenComputesOnIt) {
   EXPECT_EQ(gpus_among({"/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0",
                         "/dev/nvidia1", "/dev/nvidia", "/tmp/dev/nvidia2", "socket:[7]"}),
