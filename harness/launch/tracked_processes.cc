@@ -19,6 +19,12 @@ bool was_there_with(const Tracked& other, const Tracked& one) {
   return other.rank == one.rank && (other.lives() || other.ended_ns > one.found_ns);
 }
 
+/// They were told to meet others at two places: each is a rank of a job of its own.
+bool meet_apart(const Tracked& one, const Tracked& other) {
+  return !one.told.meets_at.empty() && !other.told.meets_at.empty() &&
+         one.told.meets_at != other.told.meets_at;
+}
+
 }  // namespace
 
 Tracked& TrackedProcesses::add(Role role, std::optional<Rank> rank, os::ProcessHandle process,
@@ -116,7 +122,7 @@ bool TrackedProcesses::found(const os::ProcessId& id, Rank rank, bool only_told,
 void TrackedProcesses::forget_helpers(const Lineage& lineage) {
   const auto beside_its_rank = [&](const Tracked& helper) {
     return std::any_of(processes_.begin(), processes_.end(), [&](const Tracked& process) {
-      return !process.only_told && was_there_with(process, helper);
+      return !process.only_told && was_there_with(process, helper) && !meet_apart(process, helper);
     });
   };
   for (auto at = processes_.begin(); at != processes_.end();) {
@@ -138,7 +144,8 @@ void TrackedProcesses::believe_the_rest(const std::set<std::int32_t>& in_group) 
         std::any_of(processes_.begin(), processes_.end(), [&](const Tracked& other) {
           const bool siblings =
               other.told.parent == process.told.parent && process.told.parent != ::getpid();
-          return started_before(other, process) && was_there_with(other, process) && !siblings;
+          return started_before(other, process) && was_there_with(other, process) && !siblings &&
+                 !meet_apart(other, process);
         });
     if (process.only_told && (!is_helper || in_group.count(process.process.pid()) != 0))
       write_down(process);

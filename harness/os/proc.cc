@@ -119,7 +119,8 @@ std::uint64_t monotonic_ns_of(std::uint64_t start_ticks) {
     return 0;
   const std::uint64_t since_boot =
       start_ticks * (1'000'000'000 / static_cast<std::uint64_t>(ticks_a_second));
-  const std::uint64_t asleep = read(CLOCK_BOOTTIME) - read(CLOCK_MONOTONIC);
+  const std::uint64_t awake = read(CLOCK_MONOTONIC);  // First: the two go on between the reads.
+  const std::uint64_t asleep = read(CLOCK_BOOTTIME) - awake;
   return since_boot > asleep ? since_boot - asleep : 0;
 }
 
