@@ -72,6 +72,16 @@ class Pages(ProgramTest):
                     with self.subTest(page=page.name, piece=piece):
                         self.assertTrue(any(textwrap.indent(piece.rstrip(), " " * by) in source for by in (0, 4, 8, 12)))
 
+    def test_mutants(self) -> None:
+        """A page that names a mutant names one that must be reported with its code."""
+        rows = [line.split() for line in self.lockstep("suite", "--mutants").out.splitlines()]
+        expected = {row[0]: row[1] for row in rows if len(row) > 1}
+        for page in FINDINGS.glob("LS*.md"):
+            for name in re.findall(r"^lockstep suite --implementation mutant/(\w+)$", page.read_text(encoding="utf-8"),
+                                   re.MULTILINE):
+                with self.subTest(page=page.name):
+                    self.assertEqual(expected.get(name), page.stem)
+
 
 class Index(unittest.TestCase):
     def test_findings(self) -> None:
