@@ -1,5 +1,6 @@
-"""Rules for every text file, and for what README.md says exists."""
+"""Rules for every text file, and for what README.md and docs/ say exists."""
 
+import posixpath
 import re
 
 import repository
@@ -13,7 +14,8 @@ TRAILING_BLANKS_ALLOWED = (".md", ".diff", ".txt")
 MARKS = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" + "XX"]) + r")\b")
 # Home directories, and top-level folders that only some machine has.
 MACHINE_PATH = re.compile(r"(?<![\w.}$/])/(root|work|home/\w+|Users/\w+)/\w")
-README = "README.md"
+# Whose links, paths and commands must exist.
+PAGES = re.compile(r"^(README|CONTRIBUTING|CHANGELOG|docs/.*|checkers/README)\.md$")
 
 
 def text_problems(path: str) -> list[str]:
@@ -42,49 +44,69 @@ def text_problems(path: str) -> list[str]:
     return problems
 
 
-def readme_problems(known: set[str]) -> list[str]:
-    """Local links, paths in backquotes, headings linked to, and subcommands of ci/dev must exist."""
-    if README not in known:
-        return []
-    folders = {"/".join(p.split("/")[:n]) for p in known for n in range(1, p.count("/") + 1)}
-    tops = {folder.split("/")[0] for folder in folders}
-    lines = (repository.ROOT / README).read_text(encoding="utf-8").splitlines()
-    headings = {
+def exists(page: str, name: str, known: set[str], folders: set[str]) -> bool:
+    """A path from the root, or from where the page lies."""
+    for start in ("", page.rpartition("/")[0]):
+        path = posixpath.normpath(posixpath.join(start, name.rstrip("/.,")))
+        if path in known or path in folders:
+            return True
+    return False
+
+
+def heading_names(page: str) -> set[str]:
+    lines = (repository.ROOT / page).read_text(encoding="utf-8").splitlines()
+    return {
         re.sub(r"[^\w\- ]", "", line.lstrip("#").strip().lower()).replace(" ", "-")
         for line in lines if line.startswith("#")
     }
+
+
+def page_problems(page: str, known: set[str]) -> list[str]:
+    """Local links, paths in backquotes, headings linked to, and subcommands of ci/dev must exist."""
+    folders = {"/".join(p.split("/")[:n]) for p in known for n in range(1, p.count("/") + 1)}
+    tops = {folder.split("/")[0] for folder in folders}
     dev = "".join((repository.ROOT / "ci" / name).read_text(encoding="utf-8") for name in ("dev", "setup.sh"))
     commands = set(re.findall(r"^command_([\w-]+)\(\)", dev, re.MULTILINE))
     problems = []
-
-    def need_path(number: int, name: str) -> None:
-        name = name.rstrip("/.,")
-        if name not in known and name not in folders:
-            problems.append(f"{README}:{number}: {name} does not exist")
-
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate((repository.ROOT / page).read_text(encoding="utf-8").splitlines(), 1):
         for link in re.findall(r"\]\(([^)\s]+)\)", line):
             target, _, anchor = link.partition("#")
             if re.match(r"\w+:", link):
                 continue
-            if target:
-                need_path(number, target)
-            elif anchor not in headings:
-                problems.append(f"{README}:{number}: there is no heading #{anchor}")
+            if target and not exists(page, target, known, folders):
+                problems.append(f"{page}:{number}: {target} does not exist")
+                continue
+            goal = posixpath.normpath(posixpath.join(page.rpartition("/")[0], target)) if target else page
+            if anchor and anchor not in heading_names(goal):
+                problems.append(f"{page}:{number}: there is no heading #{anchor}")
         for token in re.findall(r"`([^`\s]+)`", line):
             if token.split("/")[0] in tops and "/" in token and not set(token) & set("*<>{}|…:"):
-                need_path(number, token)
+                if not exists(page, token, known, folders):
+                    problems.append(f"{page}:{number}: {token} does not exist")
         for name in re.findall(r"\bci/dev +([a-z-]+)", line):
             if name not in commands:
-                problems.append(f"{README}:{number}: ci/dev has no command {name}")
+                problems.append(f"{page}:{number}: ci/dev has no command {name}")
     return problems
+
+
+def checker_table_problems(known: set[str]) -> list[str]:
+    """checkers/README.md has a row for each code of harness/verdict/codes.h, in their order, and no other."""
+    page, source = "checkers/README.md", "harness/verdict/codes.h"
+    if page not in known:
+        return [f"{page} does not exist"]
+    codes = re.findall(r'"(LS\d{3})"', "\n".join(
+        line for line in (repository.ROOT / source).read_text(encoding="utf-8").splitlines() if "CodeRow{Code::" in line))
+    rows = re.findall(r"^\| \[(LS\d{3})\]", (repository.ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)
+    return [] if rows == codes else [f"{page}: rows of {sorted(set(rows) ^ set(codes)) or 'codes in another order'}"]
 
 
 def main() -> None:
     known = repository.files()
     checked = [p for p in known if not EXEMPT.match(p) and not p.endswith(BINARY)]
     problems = [problem for path in checked for problem in text_problems(path)]
-    problems += readme_problems(set(known))
+    pages = [path for path in known if PAGES.match(path)]
+    problems += [problem for page in pages for problem in page_problems(page, set(known))]
+    problems += checker_table_problems(set(known))
     repository.finish("text", problems, f"{len(checked)} files")
 
 

@@ -9,7 +9,6 @@
 #include "checkers/order/crossed_threads.h"
 #include "harness/model/call_site.h"
 #include "harness/model/matching.h"
-#include "harness/verdict/catalogue.h"
 
 namespace lockstep::checkers {
 namespace {

@@ -1,35 +1,27 @@
 #include <fmt/format.h>
 
 #include "harness/cli/commands.h"
-#include "harness/verdict/catalogue.h"
+#include "harness/verdict/pages.h"
 
 namespace lockstep::cli {
-namespace {
-
-void print_section(const char* title, std::string_view lines) {
-  fmt::print("\n{}\n", title);
-  while (!lines.empty()) {
-    const std::size_t end = lines.find('\n');
-    fmt::print("  {}\n", lines.substr(0, end));
-    lines = end == std::string_view::npos ? std::string_view() : lines.substr(end + 1);
-  }
-}
-
-}  // namespace
 
 int run_explain_command(const std::string& code) {
-  const CatalogueEntry* entry = find_code(code);
-  if (entry == nullptr) {
+  if (code.empty()) {
+    for (const CodeRow& row : kCodes) {
+      if (row.code != Code::kNone)
+        fmt::print("{}  {:<26}{}\n", row.text, row.slug, row.title);
+    }
+    return 0;
+  }
+  const CodeRow* const row = find_row(code);
+  if (row == nullptr) {
     std::string codes;
-    for (const CatalogueEntry& known : catalogue())
-      codes += fmt::format("{}{}", codes.empty() ? "" : " ", known.code);
+    for (const CodeRow& known : kCodes)
+      codes += fmt::format("{}{}", codes.empty() ? "" : " ", known.text);
     return report_error(
         {Error::Kind::kUsage, fmt::format("no code {}", code), "there are: " + codes});
   }
-  fmt::print("{} ({}): {}\n", entry->code, entry->slug, entry->title);
-  print_section("What it means", entry->meaning);
-  print_section("Usual causes", entry->causes);
-  print_section("What to look at", entry->look_at);
+  fmt::print("{}", plain_text(page_of(row->text)));
   return 0;
 }
 

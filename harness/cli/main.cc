@@ -148,9 +148,9 @@ int run(int argc, char** argv) {
       "clean", "End what runs left behind whose lockstep was killed as a whole");
   clean.add_option("RUN", parsed.run, "Only of this run");
   clean.add_flag("--dry-run", dry_run, "Only list it");
-  CLI::App& explain =
-      *app.add_subcommand("explain", "Say what a code means, its usual causes, what to look at");
-  explain.add_option("CODE", parsed.code, "LS301, or its word")->required();
+  CLI::App& explain = *app.add_subcommand(
+      "explain", "Print the page of a code: symptom, causes, what to look at, fix");
+  explain.add_option("CODE", parsed.code, "LS301, or its word; without it all codes are listed");
   CLI::App& tap = *app.add_subcommand("tap", "What `run` enters a program with");
   tap.require_subcommand(1);
   tap.add_subcommand("build", "Compile it now, and not when a job starts")

@@ -1,4 +1,4 @@
-"""The table of symptoms in README.md says what the table of the programs says, which is what runs are held to."""
+"""The table of symptoms in docs/run.md says what the table of the programs says, which is what runs are held to."""
 
 import pathlib
 import re
@@ -16,7 +16,7 @@ RANKS = ["-n", "2", "--", "python"]
 
 
 def rows() -> list[list[str]]:
-    lines = (SOURCE / "README.md").read_text(encoding="utf-8").splitlines()
+    lines = (SOURCE / "docs" / "run.md").read_text(encoding="utf-8").splitlines()
     begin = lines.index("| symptom | without lockstep | with it | try it |") + 2
     found = []
     for line in lines[begin:]:

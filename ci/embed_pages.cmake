@@ -1,0 +1,15 @@
+# Makes a C++ source of the pages of docs/findings: cmake -D FOLDER=... -D CODES=LS101,LS102 -D OUTPUT=... -P this.
+# Each page becomes a raw string, so that `lockstep explain` needs no file beside the program.
+string(REPLACE "," ";" CODES "${CODES}")
+set(source "// Written by ci/embed_pages.cmake from docs/findings.\n#include \"harness/verdict/pages.h\"\n\n")
+string(APPEND source "namespace lockstep {\n\nconst Page kPages[] = {\n")
+foreach(code IN LISTS CODES)
+  file(READ ${FOLDER}/${code}.md text)
+  string(FIND "${text}" ")page\"" end)
+  if(NOT end EQUAL -1)
+    message(FATAL_ERROR "${FOLDER}/${code}.md has the words that end a raw string")
+  endif()
+  string(APPEND source "    {\"${code}\", R\"page(${text})page\"},\n")
+endforeach()
+string(APPEND source "};\nconst std::size_t kPageCount = sizeof(kPages) / sizeof(kPages[0]);\n\n}  // namespace lockstep\n")
+file(WRITE ${OUTPUT} "${source}")
