@@ -229,14 +229,18 @@ class Divergence {
     const At right = began(reference());
     const std::string role = convicted ? "culprit" : "peer";
     // An extra call may well come from the line that all use, called once more from elsewhere.
-    auto site = finding.code == Code::kExtraCall
-                    ? parting_site_of(*wrong.member->process, *wrong.call, *right.member->process,
-                                      *right.call, role)
-                    : site_of(*wrong.member->process, *wrong.call, role);
-    if (site)
+    const auto parting = [](const At& at, const At& other, const std::string& as) {
+      return parting_site_of(*at.member->process, *at.call, *other.member->process, *other.call,
+                             as);
+    };
+    const auto own = site_of(*wrong.member->process, *wrong.call, role);
+    const auto peer = site_of(*right.member->process, *right.call, "peer");
+    const bool is_extra = finding.code == Code::kExtraCall;
+    const bool one_line = own && peer && own->file == peer->file && own->line == peer->line;
+    if (const auto site = one_line || is_extra ? parting(wrong, right, role) : own)
       finding.sites.push_back(*site);
-    if (auto peer = site_of(*right.member->process, *right.call, "peer"))
-      finding.sites.push_back(*peer);
+    if (const auto site = one_line && !is_extra ? parting(right, wrong, "peer") : peer)
+      finding.sites.push_back(*site);
   }
 
   void add_evidence(Finding& finding) const {
