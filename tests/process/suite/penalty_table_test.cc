@@ -78,7 +78,9 @@ TEST(PenaltyTable, SaysWhatTheSuiteFinds) {
       const std::string code = code_of(row.result);
       EXPECT_EQ(code.empty(), report->mutants.empty()) << row.case_id;
       if (!code.empty() && !report->mutants.empty()) {
-        EXPECT_EQ(report->mutants.front().got, std::vector<std::string>{code}) << row.case_id;
+        EXPECT_EQ(report->mutants.front().got,
+                  std::vector<Code>{lockstep::code_of(code).value_or(Code::kNone)})
+            << row.case_id;
       }
       const bool local =
           row.inner_gradient == "of a rank's rows" || row.inner_gradient == "of a replica's rows";
