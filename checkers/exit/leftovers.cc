@@ -83,7 +83,7 @@ std::string process_line(const Leftover& left) {
 
 Finding about(Code code, const std::vector<const Leftover*>& left) {
   Finding finding;
-  finding.code = std::move(code);
+  finding.code = code;
   finding.at_ns = left.front()->at_ns;
   finding.confidence = Confidence::kCertain;
   finding.culprits = origins(left);

@@ -92,15 +92,18 @@ Finding LoopParting::finding() const {
                   "skipped, an exception that was caught), or left the loop on a condition of "
                   "its own"
                 : "a condition that holds on this rank only ended its loop";
-  if (most_left)
+  if (most_left) {
+    finding.confidence = Confidence::kUnknown;
     finding.cause =
         "that most ranks left it does not tell whether they made too few rounds or the "
         "others too many";
+  }
   RanksByText lines;
   for (const Member& member : group_.members) {
     const Collective* next = next_of(member);
+    const std::uint64_t rounds = rounds_of(member);
     add_rank(lines,
-             fmt::format("{}, then {}", count_of(rounds_of(member)),
+             fmt::format("{}then {}", rounds == 0 ? "" : count_of(rounds) + ", ",
                          next == nullptr
                              ? std::string("its program ended")
                              : describe(*next) + at_site(site_of(*member.process, *next, "peer"))),

@@ -41,7 +41,7 @@ struct Wrong {
 class Question {
  public:
   Question(const Run& run, Code code, std::string measure)
-      : run_(run), code_(std::move(code)), measure_{.name = std::move(measure)} {}
+      : run_(run), code_(code), measure_{.name = std::move(measure)} {}
 
   void look_at(const Subject& subject) {
     const RankSet world = RankSet::all(run_.plan.world_size);

@@ -320,6 +320,25 @@ std::string first_line(const std::string& text) {
   return line;
 }
 
+namespace {
+
+std::vector<Failure> failures_of_requests(const Run& run) {
+  std::vector<Failure> failures;
+  for (const Request& request : run.requests) {
+    if (request.role != Role::kRank || !request.rank || request.outcome != "failed" ||
+        // The checker second-derivative tells of it.
+        (run.plan.options.count("penalty") > 0 && says(request.text, Says::kNoDerivative)))
+      continue;
+    failures.push_back({*request.rank, request.answered_ns.value_or(request.at_ns),
+                        fmt::format("raised: {}", first_line(request.text)), request.text,
+                        says(request.text, Says::kPeerGone), false, "",
+                        site_of(*request.rank, request.raised_at.frames, "raised")});
+  }
+  return failures;
+}
+
+}  // namespace
+
 std::vector<Failure> failures_of(const Run& run, const std::vector<GroupView>& groups) {
   std::vector<Failure> failures;
   const auto add = [&](Failure failure) {
@@ -332,21 +351,8 @@ std::vector<Failure> failures_of(const Run& run, const std::vector<GroupView>& g
     }
     failures.push_back(std::move(failure));
   };
-  for (const Request& request : run.requests) {
-    if (request.role != Role::kRank || !request.rank || request.outcome != "failed" ||
-        // The checker second-derivative tells of it.
-        (run.plan.options.count("penalty") > 0 && says(request.text, Says::kNoDerivative)))
-      continue;
-    Failure failure{*request.rank,
-                    request.answered_ns.value_or(request.at_ns),
-                    fmt::format("raised: {}", first_line(request.text)),
-                    request.text,
-                    says(request.text, Says::kPeerGone),
-                    false,
-                    "",
-                    site_of(*request.rank, request.raised_at.frames, "raised")};
+  for (Failure& failure : failures_of_requests(run))
     add(std::move(failure));
-  }
   for (const ProcessEnd& end : run.ends) {
     const bool may_have = may_have_failed(run, end);
     if (end.role != Role::kRank || !end.rank || !(failed(end) || may_have) || was_meant(run, end))
