@@ -11,7 +11,7 @@
 
 #include "harness/base/version.h"
 #include "harness/cli/commands.h"
-#include "harness/cli/job_report.h"
+#include "harness/session/job_report.h"
 #include "harness/verdict/exit_codes.h"
 
 namespace lockstep::cli {
@@ -93,7 +93,7 @@ void add_run(CLI::App& app, Parsed& parsed) {
                  "End the job when no rank has moved for this many seconds")
       ->check(CLI::PositiveNumber.description(""));
   run.add_option("--require", command.required, "Status 2 if this check cannot decide (repeatable)")
-      ->check(CLI::IsMember(check_names()).description(""));
+      ->check(CLI::IsMember(session::check_names()).description(""));
   run.add_flag("--keep", command.keep, "Leave what is left after the last rank as it is");
   run.add_option("--allow-survivor", command.allowed_survivors,
                  "Leave processes of this name as they are (repeatable)");

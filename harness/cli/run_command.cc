@@ -18,8 +18,6 @@
 #include "harness/base/version.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/guarded_run.h"
-#include "harness/cli/job_report.h"
-#include "harness/cli/rank_activity.h"
 #include "harness/entry/entry.h"
 #include "harness/history/follower.h"
 #include "harness/history/journal.h"
@@ -29,6 +27,8 @@
 #include "harness/launch/run_job.h"
 #include "harness/model/group_view.h"
 #include "harness/report/pieces.h"
+#include "harness/session/job_report.h"
+#include "harness/session/rank_activity.h"
 #include "harness/symbols/closed_run.h"
 #include "harness/verdict/exit_codes.h"
 
@@ -114,7 +114,7 @@ class Session {
     Result<Run> closed = symbols::close_and_open(directory_, resolver);
     if (!closed)
       return closed.error();
-    return job_report(std::move(*closed));
+    return session::job_report(std::move(*closed));
   }
 
  private:
@@ -310,7 +310,7 @@ class Session {
     const bool moved = stalled_for(job) < notice_after_;
     notice_after_ *= 2;
     const auto stalled = std::chrono::duration_cast<std::chrono::seconds>(stalled_for(job));
-    if (moved || (one_imports(follower.run()) && stalled < kStartMayTake))
+    if (moved || (session::one_imports(follower.run()) && stalled < kStartMayTake))
       return;
     for (const std::string& line : checkers::on_their_way_out(follower.run()))
       notice("LEAVING", line);
@@ -327,7 +327,7 @@ class Session {
       if (process->rank && process->lives())
         living.insert(*process->rank);
     }
-    for (const std::string& line : rank_activity(follower.run(), living, now_ns()))
+    for (const std::string& line : session::rank_activity(follower.run(), living, now_ns()))
       say(fmt::format("{:>{}}{}\n", "", report::kDetailIndent, line));
   }
 
