@@ -87,8 +87,9 @@ void add_run(CLI::App& app, Parsed& parsed) {
       ->check(CLI::Range(1, 1024).description(""));
   run.add_option("--run-dir", command.run_directory,
                  "Where to write; new or empty (default .lockstep/<id>)");
-  add_choice<OnHang>(run, "--on-hang", command.on_hang,
-                     {{"end", OnHang::kEnd}, {"report", OnHang::kReport}});
+  add_choice<session::OnHang>(
+      run, "--on-hang", command.on_hang,
+      {{"end", session::OnHang::kEnd}, {"report", session::OnHang::kReport}});
   run.add_option("--stall-limit", command.stall_limit_s,
                  "End the job when no rank has moved for this many seconds")
       ->check(CLI::PositiveNumber.description(""));
