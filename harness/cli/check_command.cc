@@ -2,8 +2,8 @@
 #include <utility>
 
 #include "harness/cli/commands.h"
-#include "harness/cli/job_report.h"
 #include "harness/history/run_directory.h"
+#include "harness/session/job_report.h"
 
 namespace lockstep::cli {
 namespace {
@@ -14,7 +14,7 @@ Result<Report> judge_directory(const std::string& directory) {
   if (!run)
     return run.error();
   const bool suite = !run->plan.cases.empty() || !run->plan.case_id.empty();
-  return suite ? judge_saved(directory) : job_report(std::move(*run));
+  return suite ? judge_saved(directory) : session::job_report(std::move(*run));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "harness/report/human.h"
+#include "harness/session/watch.h"
 #include "scenarios/suite.h"
 
 namespace lockstep::cli {
@@ -25,13 +26,11 @@ struct SuiteCommand {
   Output output{};
 };
 
-enum class OnHang : std::uint8_t { kEnd, kReport };
-
 struct RunCommand {
   std::vector<std::string> command{};
   std::int32_t ranks{};         ///< 0: the command starts them itself.
   std::string run_directory{};  ///< Empty: .lockstep/<id>.
-  OnHang on_hang{OnHang::kEnd};
+  session::OnHang on_hang{session::OnHang::kEnd};
   double stall_limit_s{};  ///< 0: none.
   std::vector<std::string> required{};
   bool exit_as_program{};

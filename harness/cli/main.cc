@@ -11,7 +11,7 @@
 
 #include "harness/base/version.h"
 #include "harness/cli/commands.h"
-#include "harness/cli/job_report.h"
+#include "harness/session/job_report.h"
 #include "harness/verdict/exit_codes.h"
 
 namespace lockstep::cli {
@@ -87,13 +87,14 @@ void add_run(CLI::App& app, Parsed& parsed) {
       ->check(CLI::Range(1, 1024).description(""));
   run.add_option("--run-dir", command.run_directory,
                  "Where to write; new or empty (default .lockstep/<id>)");
-  add_choice<OnHang>(run, "--on-hang", command.on_hang,
-                     {{"end", OnHang::kEnd}, {"report", OnHang::kReport}});
+  add_choice<session::OnHang>(
+      run, "--on-hang", command.on_hang,
+      {{"end", session::OnHang::kEnd}, {"report", session::OnHang::kReport}});
   run.add_option("--stall-limit", command.stall_limit_s,
                  "End the job when no rank has moved for this many seconds")
       ->check(CLI::PositiveNumber.description(""));
   run.add_option("--require", command.required, "Status 2 if this check cannot decide (repeatable)")
-      ->check(CLI::IsMember(check_names()).description(""));
+      ->check(CLI::IsMember(session::check_names()).description(""));
   run.add_flag("--keep", command.keep, "Leave what is left after the last rank as it is");
   run.add_option("--allow-survivor", command.allowed_survivors,
                  "Leave processes of this name as they are (repeatable)");

@@ -9,7 +9,7 @@
 #include "harness/history/run.h"
 #include "harness/verdict/report.h"
 
-namespace lockstep::cli {
+namespace lockstep::session {
 
 /// Judges a closed run that is no case of a suite, exit status included.
 Report job_report(Run run);
@@ -17,4 +17,4 @@ Report job_report(Run run);
 /// The names that --require takes.
 std::vector<std::string> check_names();
 
-}  // namespace lockstep::cli
+}  // namespace lockstep::session

@@ -1,88 +1,23 @@
-#include "harness/cli/job_report.h"
+#include "harness/session/conclude.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
 
-#include "checkers/judge.h"
 #include "checkers/worlds.h"
 #include "harness/history/rank_places.h"
 #include "harness/model/call_site.h"
 #include "harness/model/failure.h"
 #include "harness/model/group_view.h"
-#include "harness/model/worlds.h"
+#include "harness/session/last_ends.h"
 #include "harness/verdict/exit_codes.h"
 
-namespace lockstep::cli {
+namespace lockstep::session {
 namespace {
-
-constexpr std::int32_t kKilledBySignal = 128;  // as a shell says it
-
-std::int32_t shell_status(const ProcessEnd& end) {
-  return end.signal ? kKilledBySignal + *end.signal : end.exit_status.value_or(0);
-}
-
-/// The last end of each rank: one that was started again counts as it ended at last.
-std::map<Rank, const ProcessEnd*> rank_ends(const Run& run) {
-  std::map<Rank, const ProcessEnd*> ends;
-  for (const ProcessEnd& end : run.ends) {
-    if (end.role == Role::kRank && end.rank)
-      ends[*end.rank] = &end;
-  }
-  return ends;
-}
-
-std::vector<RankStatus> rank_statuses(const Run& run) {
-  std::map<Rank, RankStatus> statuses;
-  for (const ProcessStart& start : run.starts) {
-    if (start.role == Role::kRank && start.rank)
-      statuses[*start.rank] = {.rank = *start.rank, .pid = start.pid};
-  }
-  for (const auto& [rank, end] : rank_ends(run)) {
-    RankStatus& status = statuses[rank];
-    status.rank = rank;
-    status.pid = end->pid;
-    status.exited = end->exit_status;
-    status.signaled = end->signal;
-  }
-  std::vector<RankStatus> listed;
-  for (auto& [rank, status] : statuses) {
-    if (const Process* process = run.process_of(rank))
-      status.host = process->host;
-    listed.push_back(std::move(status));
-  }
-  return listed;
-}
-
-/// Lockstep started it: nobody was this rank before.
-bool is_ours(const Run& run, const ProcessEnd& end) {
-  const auto first = std::find_if(run.starts.begin(), run.starts.end(),
-                                  [&](const auto& start) { return start.rank == end.rank; });
-  return first == run.starts.end() || first->pid == end.pid;
-}
-
-/// What the program ended with: the user's own launcher, or the first of our ranks that failed.
-std::optional<std::int32_t> program_exit(const Run& run) {
-  std::optional<std::int32_t> status;
-  for (const ProcessEnd& end : run.ends) {
-    if (history::is_command(run, end.pid))
-      return shell_status(end);
-    const bool of_a_rank = end.role == Role::kRank || end.role == Role::kBeside;
-    if (of_a_rank && is_ours(run, end) && status.value_or(0) == 0)
-      status = shell_status(end);
-  }
-  return status;
-}
-
-/// From its start until lockstep let go of it.
-double wall_s(const Run& run) {
-  std::uint64_t last = run.ended_ns;
-  for (const ProcessEnd& end : run.ends)
-    last = std::max(last, end.at_ns);
-  const std::uint64_t first = run.starts.empty() ? last : run.starts.front().at_ns;
-  return last > first ? static_cast<double>(last - first) / 1e9 : 0;
-}
 
 const Acted* act(const Run& run, std::string_view action) {
   const auto at = std::find_if(run.acted.begin(), run.acted.end(),
@@ -149,14 +84,6 @@ std::string undecided_required(const Run& run, const std::vector<Verdict>& verdi
   return "";
 }
 
-/// About values, samplers, marks of a suite: not worth a line, and a pass of nothing is none. That
-/// a history is incomplete is.
-bool had_nothing_to_examine(const Verdict& verdict) {
-  const bool examined = std::any_of(verdict.examined.begin(), verdict.examined.end(),
-                                    [](const auto& entry) { return entry.second > 0; });
-  return verdict.outcome != Outcome::kFail && !examined && !lacks_evidence(verdict);
-}
-
 bool has_group(const Run& run) {
   return std::any_of(run.processes.begin(), run.processes.end(),
                      [](const Process& process) { return !process.groups.empty(); });
@@ -170,6 +97,8 @@ std::string nothing_seen(const std::vector<World>& worlds, bool no_rank) {
                                 [](const World& world) { return has_group(world.run); });
   return seen ? "" : "no process group was seen, only how ranks ended was judged";
 }
+
+}  // namespace
 
 void conclude(Report& report, const std::vector<World>& worlds,
               const std::vector<checkers::Judgement>& judged) {
@@ -204,50 +133,4 @@ void conclude(Report& report, const std::vector<World>& worlds,
     say(no_rank ? Outcome::kSkipped : Outcome::kPass, ExitCode::kNothingFound, "");
 }
 
-std::vector<WorldReport> world_reports(const std::vector<World>& worlds,
-                                       const std::vector<checkers::Judgement>& judged) {
-  std::vector<WorldReport> reports;
-  for (std::size_t i = 0; worlds.size() > 1 && i < worlds.size(); ++i)
-    reports.push_back({.name = checkers::name_of(worlds, i),
-                       .world_size = worlds[i].run.plan.world_size,
-                       .outcome = judged[i].outcome,
-                       .ranks = rank_statuses(worlds[i].run)});
-  return reports;
-}
-
-}  // namespace
-
-Report job_report(Run run) {
-  Report report;
-  report.run = run.plan.id;
-  report.command = run.plan.command;
-  report.versions = run.plan.versions;
-  for (const Process& process : run.processes) {
-    if (!process.torch_version.empty())
-      report.versions["torch"] = process.torch_version;
-  }
-  if (run.plan.world_size > 0)
-    report.world_size = run.plan.world_size;
-  report.program_exit = program_exit(run);
-  report.wall_s = wall_s(run);
-  const std::vector<World> worlds = worlds_of(std::move(run));
-  report.ranks = rank_statuses(worlds.back().run);
-  const std::vector<checkers::Judgement> judged =
-      checkers::judge_worlds(worlds, checkers::all_checkers());
-  report.worlds = world_reports(worlds, judged);
-  checkers::Judgement all = checkers::together(worlds, judged);
-  report.findings = std::move(all.findings);
-  report.checks = std::move(all.verdicts);
-  conclude(report, worlds, judged);
-  std::erase_if(report.checks, had_nothing_to_examine);
-  return report;
-}
-
-std::vector<std::string> check_names() {
-  std::vector<std::string> names;
-  for (const auto& checker : checkers::all_checkers())
-    names.emplace_back(checker->name());
-  return names;
-}
-
-}  // namespace lockstep::cli
+}  // namespace lockstep::session

@@ -1,4 +1,4 @@
-#include "harness/cli/rank_activity.h"
+#include "harness/session/rank_activity.h"
 
 #include <fmt/format.h>
 
@@ -14,7 +14,7 @@
 #include "harness/model/ranks_by_text.h"
 #include "harness/model/worlds.h"
 
-namespace lockstep::cli {
+namespace lockstep::session {
 namespace {
 
 std::string whole_seconds(std::uint64_t since_ns, std::uint64_t now_ns) {
@@ -110,4 +110,4 @@ std::vector<std::string> rank_activity(const Run& live, const RankSet& living,
   return lines;
 }
 
-}  // namespace lockstep::cli
+}  // namespace lockstep::session

@@ -8,7 +8,7 @@
 
 #include "harness/history/run.h"
 
-namespace lockstep::cli {
+namespace lockstep::session {
 
 /// "ranks 0-2: in all_reduce world#12 at train.py:17 for 12 s", "rank 3: after all_reduce world#11
 /// at train.py:17 for 12 s, now at train.py:40"; equal ranks together, largest group first.
@@ -21,4 +21,4 @@ std::vector<std::string> rank_activity(const Run& live, const RankSet& living,
 /// the things that a stall is told of for.
 bool one_imports(const Run& live);
 
-}  // namespace lockstep::cli
+}  // namespace lockstep::session

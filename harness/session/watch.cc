@@ -1,0 +1,175 @@
+#include "harness/session/watch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "checkers/exit/stuck_at_exit.h"
+#include "checkers/hang/rendezvous.h"
+#include "checkers/worlds.h"
+#include "harness/model/group_view.h"
+#include "harness/session/rank_activity.h"
+
+namespace lockstep::session {
+namespace {
+
+using Kind = launch::RunEvent::Kind;
+
+constexpr std::chrono::milliseconds kLookAtJoiningAfter{2'000};  // Of the failure of a rank.
+constexpr std::chrono::seconds kStartMayTake{60};  // Imports, downloads: nothing is recorded yet.
+
+Duration limit_of(const WatchOptions& options) {
+  return options.stall_limit_s > 0 ? std::chrono::duration_cast<Duration>(
+                                         std::chrono::duration<double>(options.stall_limit_s))
+                                   : Duration::max();
+}
+
+/// Before that its ranks import, those of its next training, too, or it has none: that nothing is
+/// seen of them is no stall.
+bool has_a_group(const Run& run) {
+  return std::any_of(run.processes.begin(), run.processes.end(), [&](const Process& process) {
+    return !process.groups.empty() && !has_ended(run, process.pid);
+  });
+}
+
+/// The others may wait for it, and nothing else tells of it.
+bool a_rank_failed(const Run& run) {
+  return std::any_of(run.ends.begin(), run.ends.end(),
+                     [](const ProcessEnd& end) { return end.role == Role::kRank && end.failed(); });
+}
+
+}  // namespace
+
+Watch::Watch(const WatchOptions& options, const Clock& clock, const Notices& notices, Record record)
+    : options_(options),
+      clock_(clock),
+      notices_(notices),
+      record_(std::move(record)),
+      schedule_(limit_of(options)) {}
+
+std::optional<std::string> Watch::certain_hang(const Run& live) const {
+  return hang_told_ ? std::nullopt : checkers::certain_deadlock_of_all(live);
+}
+
+std::string Watch::follow(LiveJob& job) {
+  while (true) {
+    std::optional<std::string> end;
+    const TimePoint next_step = schedule_.due(job.last_move());
+    const launch::RunEvent event = job.wait(std::min(next_step, next_look_at_joining_));
+    switch (event.kind) {
+      case Kind::kOver:
+        return "";
+      case Kind::kStop:
+        end = tell_hang(event.text, job);
+        break;
+      case Kind::kInterrupted:
+        return interrupted(event, job);
+      case Kind::kDeadline:
+        end = at_deadline(job);
+        break;
+      case Kind::kEnded:
+        job.read_on();
+        if (options_.ranks_are_started && a_rank_failed(job.history()) && !hang_told_)
+          next_look_at_joining_ = clock_() + kLookAtJoiningAfter;
+        break;
+      case Kind::kOrphaned:
+        notices_.tell("ORPHANS", event.text);
+        break;
+      case Kind::kRank:
+        break;
+    }
+    if (end)
+      return *end;
+  }
+}
+
+/// Why the job must be ended, if it must.
+std::optional<std::string> Watch::at_deadline(LiveJob& job) {
+  if (clock_() >= next_look_at_joining_) {
+    const std::optional<std::string> why = look_at_joining(job);
+    return why ? tell_hang(*why, job) : std::nullopt;
+  }
+  switch (schedule_.step(stalled_for(job))) {
+    case StallSchedule::Step::kGiveUp:
+      return give_up(job);
+    case StallSchedule::Step::kTell:
+      tell_stall(job);
+      break;
+    case StallSchedule::Step::kLook:
+      look_before_notice(job);
+      break;
+    case StallSchedule::Step::kNone:
+      break;
+  }
+  return std::nullopt;
+}
+
+/// Why the job must be ended, if it must.
+std::optional<std::string> Watch::tell_hang(const std::string& what, const LiveJob& job) {
+  tell_activity("DEADLOCK", what, job);
+  hang_told_ = true;
+  return options_.on_hang == OnHang::kEnd ? std::optional("deadlock: " + what) : std::nullopt;
+}
+
+/// Before there is a group no history tells who waits for whom. The pauses grow with the time that
+/// has passed.
+std::optional<std::string> Watch::look_at_joining(LiveJob& job) {
+  next_look_at_joining_ = TimePoint::max();
+  if (has_a_group(job.history()))
+    return std::nullopt;
+  job.sample(/*before_the_end=*/false);
+  auto why = checkers::cannot_all_join(job.history());
+  if (!why)
+    next_look_at_joining_ = clock_() + std::clamp<Duration>(stalled_for(job) / 2,
+                                                            kLookAtJoiningAfter, kLookAtLeastEvery);
+  return why;
+}
+
+std::string Watch::give_up(LiveJob& job) {
+  job.sample(/*before_the_end=*/true);
+  std::string why = fmt::format("--stall-limit {} s", options_.stall_limit_s);
+  tell_activity("STALLED", why, job);
+  record_(Acted{.at_ns = ns_of(clock_()), .action = "deadline", .reason = why});
+  return why;
+}
+
+std::string Watch::interrupted(const launch::RunEvent& event, LiveJob& job) {
+  job.sample(/*before_the_end=*/true);
+  tell_activity("STOPPING", event.text, job);
+  record_(Acted{.at_ns = event.since_ns != 0 ? event.since_ns : ns_of(clock_()),
+                .action = "interrupted",
+                .reason = event.text});
+  return event.text;
+}
+
+/// What is there when the notice comes, too, has lasted. (Whoever imports moves.)
+void Watch::look_before_notice(LiveJob& job) {
+  if (schedule_.looked() > 1 || !has_a_group(job.history()))
+    job.sample(/*before_the_end=*/false);
+}
+
+void Watch::tell_stall(LiveJob& job) {
+  job.sample(/*before_the_end=*/false);
+  const bool moved = stalled_for(job) < schedule_.notice_after();
+  schedule_.told();
+  const auto stalled = std::chrono::duration_cast<std::chrono::seconds>(stalled_for(job));
+  const Run& run = job.history();
+  if (moved || (one_imports(run) && stalled < kStartMayTake))
+    return;
+  for (const std::string& line : checkers::on_their_way_out(run))
+    notices_.tell("LEAVING", line);
+  if (has_a_group(run) || a_rank_failed(run) || stalled >= kStartMayTake)
+    tell_activity("STALLED", fmt::format("no rank has moved for {} s", stalled.count()), job);
+}
+
+void Watch::tell_activity(std::string_view word, const std::string& what,
+                          const LiveJob& job) const {
+  notices_.tell(word, what);
+  for (const std::string& line : rank_activity(job.history(), job.living(), ns_of(clock_())))
+    notices_.detail(line);
+}
+
+Duration Watch::stalled_for(const LiveJob& job) const { return clock_() - job.last_move(); }
+
+}  // namespace lockstep::session

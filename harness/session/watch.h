@@ -1,0 +1,59 @@
+// What is told of a job while it runs, and when it is ended. A deadlock that is proven ends it if
+// the user wants that, a stall only if the user set a limit; nothing else does but the user.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "harness/session/clock.h"
+#include "harness/session/live_job.h"
+#include "harness/session/notices.h"
+#include "harness/session/stall_schedule.h"
+
+namespace lockstep::session {
+
+enum class OnHang : std::uint8_t { kEnd, kReport };
+
+struct WatchOptions {
+  OnHang on_hang{OnHang::kEnd};
+  double stall_limit_s{};    ///< 0: none.
+  bool ranks_are_started{};  ///< By us: nobody starts one again that failed.
+};
+
+class Watch {
+ public:
+  /// Writes down what was done to the job, and why.
+  using Record = std::function<void(const Acted&)>;
+
+  Watch(const WatchOptions& options, const Clock& clock, const Notices& notices, Record record);
+
+  /// Why the job can never go on. None once that was told.
+  [[nodiscard]] std::optional<std::string> certain_hang(const Run& live) const;
+
+  /// Waits until the job is over, or must be ended: why. Empty: it is over.
+  std::string follow(LiveJob& job);
+
+ private:
+  std::optional<std::string> at_deadline(LiveJob& job);
+  std::optional<std::string> tell_hang(const std::string& what, const LiveJob& job);
+  std::optional<std::string> look_at_joining(LiveJob& job);
+  std::string give_up(LiveJob& job);
+  std::string interrupted(const launch::RunEvent& event, LiveJob& job);
+  void look_before_notice(LiveJob& job);
+  void tell_stall(LiveJob& job);
+  void tell_activity(std::string_view word, const std::string& what, const LiveJob& job) const;
+  [[nodiscard]] Duration stalled_for(const LiveJob& job) const;
+
+  WatchOptions options_;
+  const Clock& clock_;
+  const Notices& notices_;
+  Record record_;
+  StallSchedule schedule_;
+  TimePoint next_look_at_joining_{TimePoint::max()};
+  bool hang_told_{};
+};
+
+}  // namespace lockstep::session
