@@ -2,14 +2,12 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
 
 #include "harness/launch/host_job_impl.h"
-#include "harness/os/poll_until.h"
 
 namespace lockstep::launch {
 namespace {
@@ -29,7 +27,7 @@ std::string log_name(const HostSpec& spec) {
 HostJob::Impl::Impl(Supervisor& supervisor, HostJobOptions options)
     : supervisor_(supervisor),
       options_(std::move(options)),
-      prober_(options_, supervisor.stack_sampler()),
+      loop_(supervisor, options_),
       family_(options_.journal) {}
 
 Result<void> HostJob::Impl::start(const std::vector<HostSpec>& specs) {
@@ -45,7 +43,7 @@ Result<void> HostJob::Impl::start(const std::vector<HostSpec>& specs) {
     if (Result<void> started = start_host(spec); !started)
       return started;
   }
-  prober_.something_happened();
+  loop_.prober().something_happened();
   return {};
 }
 
@@ -78,7 +76,7 @@ Result<void> HostJob::Impl::send(std::size_t host, std::string_view line) {
   }
   target.conversation.queue(line);
   target.conversation.write_some();
-  prober_.something_happened();
+  loop_.prober().something_happened();
   return {};
 }
 
@@ -97,15 +95,9 @@ Event HostJob::Impl::wait(Clock::time_point deadline) {
 }
 
 std::optional<Event> HostJob::Impl::next_event(Clock::time_point deadline) {
-  if (const std::string why = supervisor_.interrupted(); !why.empty()) {
-    const int count = supervisor_.interrupts();
-    const bool guard_death = supervisor_.guard_died();
-    if (count > interrupts_told_ || (guard_death && !guard_death_told_)) {
-      interrupts_told_ = count;
-      guard_death_told_ = guard_death;
-      record_act("interrupted", why);
-      return Event{.kind = Event::Kind::kInterrupted, .text = why};
-    }
+  if (std::optional<std::string> why = loop_.new_interrupt()) {
+    record_act("interrupted", *why);
+    return Event{.kind = Event::Kind::kInterrupted, .text = std::move(*why)};
   }
   for (std::size_t i = 0; i < hosts_.size() && ready_.empty(); ++i) {
     take_end(i);
@@ -117,21 +109,20 @@ std::optional<Event> HostJob::Impl::next_event(Clock::time_point deadline) {
     return event;
   }
   if (Clock::now() >= deadline) {
-    prober_.look(watched());  // What they do instead.
+    loop_.prober().look(watched());  // What they do instead.
     record_act("deadline", "no answer in time");
     return Event{.kind = Event::Kind::kDeadline};
   }
   if (Clock::now() - logs_checked_ >= kLogCheckEvery)
     bound_logs();
-  if (Clock::now() < prober_.due())
-    return std::nullopt;
-  if (std::optional<std::string> reason = prober_.step(watched()))
+  if (std::optional<std::string> reason = loop_.probe([this] { return watched(); }))
     return Event{.kind = Event::Kind::kStop, .text = std::move(*reason)};
   return std::nullopt;
 }
 
 HostJob::Impl::Clock::time_point HostJob::Impl::next_wake(Clock::time_point deadline) const {
-  Clock::time_point wake = std::min({deadline, prober_.due(), logs_checked_ + kLogCheckEvery});
+  Clock::time_point wake =
+      std::min({deadline, loop_.prober().due(), logs_checked_ + kLogCheckEvery});
   for (const HostProcess& host : hosts_) {
     if (host.job.lives() && host.conversation.closed_at())
       wake = std::min(wake, *host.conversation.closed_at() + kCloseLimit);
@@ -140,33 +131,28 @@ HostJob::Impl::Clock::time_point HostJob::Impl::next_wake(Clock::time_point dead
 }
 
 void HostJob::Impl::poll_once(Clock::time_point until) {
-  std::vector<pollfd> entries;
+  std::vector<const os::ProcessHandle*> living;
+  std::vector<pollfd> conversations;
   std::vector<std::size_t> owners;
-  const auto add = [&](int fd, short events, std::size_t owner) {
-    entries.push_back({.fd = fd, .events = events, .revents = 0});
-    owners.push_back(owner);
-  };
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
     const HostProcess& host = hosts_[i];
     if (!host.job.lives())
       continue;
-    add(host.job.process.pidfd(), POLLIN, i);
-    const int output = host.conversation.has_output() ? POLLOUT : 0;
-    if (host.conversation.readable())
-      add(host.conversation.fd(), static_cast<short>(POLLIN | output), i);
-  }
-  const std::size_t host_entries = entries.size();
-  add(supervisor_.interrupt_fd(), POLLIN, 0);
-  if (supervisor_.guard_fd() >= 0 && !guard_death_told_)
-    add(supervisor_.guard_fd(), POLLIN, 0);
-  if (::poll(entries.data(), entries.size(), os::poll_timeout_ms(until)) <= 0)
-    return;
-  supervisor_.drain_interrupt_fd();
-  for (std::size_t e = 0; e < host_entries; ++e) {
-    HostProcess& host = hosts_[owners[e]];
-    if (entries[e].revents == 0 || entries[e].fd != host.conversation.fd())
+    living.push_back(&host.job.process);
+    if (!host.conversation.readable())
       continue;
-    host.conversation.write_some();
+    const int output = host.conversation.has_output() ? POLLOUT : 0;
+    conversations.push_back({.fd = host.conversation.fd(),
+                             .events = static_cast<short>(POLLIN | output),
+                             .revents = 0});
+    owners.push_back(i);
+  }
+  if (!loop_.wait(living, conversations, until))
+    return;
+  for (std::size_t e = 0; e < conversations.size(); ++e) {
+    if (conversations[e].revents == 0)
+      continue;
+    hosts_[owners[e]].conversation.write_some();
     read_lines(owners[e]);
   }
 }
@@ -179,7 +165,7 @@ void HostJob::Impl::read_lines(std::size_t host) {
   if (!more)
     ready_.push_back({.kind = Event::Kind::kProtocol, .host = host, .text = more.error().what});
   if (!lines.empty())
-    prober_.something_happened();
+    loop_.prober().something_happened();
 }
 
 // A rank's death is its pidfd. What it said before is delivered first.
@@ -198,7 +184,7 @@ void HostJob::Impl::take_end(std::size_t index) {
   launch::take_end(host.job, options_.journal);
   shown_[index] = host.shown();
   ready_.push_back({.kind = Event::Kind::kEnded, .host = index, .status = *host.job.ended});
-  prober_.something_happened();
+  loop_.prober().something_happened();
 }
 
 void HostJob::Impl::check_closed(std::size_t index) {

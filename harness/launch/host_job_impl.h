@@ -13,7 +13,7 @@
 #include "harness/launch/family_watch.h"
 #include "harness/launch/host_job.h"
 #include "harness/launch/host_process.h"
-#include "harness/launch/prober.h"
+#include "harness/launch/job_loop.h"
 
 namespace lockstep::launch {
 
@@ -53,13 +53,11 @@ class HostJob::Impl {
 
   Supervisor& supervisor_;
   HostJobOptions options_;
-  Prober prober_;
+  JobLoop loop_;
   FamilyWatch family_;
   std::vector<HostProcess> hosts_{};
   std::vector<Host> shown_{};  // Of hosts_, for callers.
   std::deque<Event> ready_{};
-  int interrupts_told_{};
-  bool guard_death_told_{};
   Clock::time_point logs_checked_{};
   bool ended_{};
 };

@@ -11,19 +11,11 @@
 #include <thread>
 
 #include "harness/base/clock.h"
-#include "harness/launch/family_watch.h"
 #include "harness/launch/interrupts.h"
-#include "harness/launch/last_words.h"
-#include "harness/launch/launcher_watch.h"
-#include "harness/launch/meeting_port.h"
-#include "harness/launch/output.h"
 #include "harness/launch/rank_environment.h"
-#include "harness/launch/rank_search.h"
+#include "harness/launch/run_job_impl.h"
 #include "harness/launch/spawn.h"
 #include "harness/launch/starvation.h"
-#include "harness/launch/stranger_watch.h"
-#include "harness/launch/tracked_processes.h"
-#include "harness/os/poll_until.h"
 #include "harness/os/proc.h"
 
 namespace lockstep::launch {
@@ -45,74 +37,6 @@ bool one_reads_from_terminal() { return ::isatty(STDIN_FILENO) == 1; }
 
 }  // namespace
 
-class RunJob::Impl {
- public:
-  Impl(Supervisor& supervisor, RunJobOptions options)
-      : supervisor_(supervisor),
-        options_(std::move(options)),
-        prober_(options_, supervisor.stack_sampler()),
-        output_(options_.log_bytes_max),
-        family_(options_.journal),
-        processes_(options_.journal),
-        search_(*options_.follower, history_directory(), options_.ranks > 0, family_, processes_),
-        strangers_(options_.journal, [this] { return os::members_of(supervisor_.family()); }) {}
-
-  Result<void> start();
-  RunEvent wait(Clock::time_point deadline);
-  EndReport end(const std::string& reason);
-  EndReport clear();
-  void spare(std::vector<os::ProcessStat>& spared);
-  void sample(bool before_the_end) {
-    search_.look_who_joins();
-    strangers_.look(processes_.living(/*with_command=*/false), search_.family());
-    prober_.look(processes_.living(/*with_command=*/true), before_the_end);
-  }
-  [[nodiscard]] std::vector<const JobProcess*> processes() const;
-  [[nodiscard]] std::int32_t world_size() const {
-    return std::max(options_.ranks, search_.world_size());
-  }
-  [[nodiscard]] Clock::time_point last_move() const { return prober_.last_move(); }
-  [[nodiscard]] bool ended() const { return ended_; }
-
- private:
-  Result<void> start_rank(std::int32_t rank);
-  Result<void> start_command();
-  [[nodiscard]] std::uint64_t interrupted_since_ns() const;
-  std::optional<RunEvent> next_event(Clock::time_point deadline);
-  std::string look_for_orphans();
-  [[nodiscard]] bool only_orphans_live() const;
-  void poll_once(Clock::time_point until);
-  bool take_ends();
-  void look_at_who_aborts();
-  [[nodiscard]] std::string history_directory() const;
-  [[nodiscard]] std::optional<ErrorTail> error_tail_of(const Tracked& process) const;
-  void tell_last_words(Tracked& process);
-  void settle();
-
-  template <class E>
-  void record(const E& event) {
-    // A record that cannot be written is seen as a gap by the reader.
-    if (options_.journal != nullptr)
-      (void)options_.journal->append(event);
-  }
-
-  Supervisor& supervisor_;
-  RunJobOptions options_;
-  Prober prober_;
-  Output output_;
-  FamilyWatch family_;
-  TrackedProcesses processes_;
-  RankSearch search_;
-  LauncherWatch launchers_;
-  std::vector<LauncherEnd> killed_launchers_{};  // Not told of so far.
-  StrangerWatch strangers_;
-  MeetingPort port_;
-  Clock::time_point next_look_for_aborts_{};
-  int interrupts_told_{};
-  bool guard_death_told_{};
-  bool ended_{};
-};
-
 Result<void> RunJob::Impl::start() {
   if (options_.ranks == 0)
     return start_command();
@@ -126,7 +50,7 @@ Result<void> RunJob::Impl::start() {
     if (Result<void> started = start_rank(rank); !started)
       return started;
   }
-  prober_.something_happened();
+  loop_.prober().something_happened();
   return {};
 }
 
@@ -162,7 +86,7 @@ Result<void> RunJob::Impl::start_command() {
   if (!process)
     return process.error();
   processes_.add(Role::kOther, std::nullopt, std::move(*process));
-  prober_.something_happened();
+  loop_.prober().something_happened();
   return {};
 }
 
@@ -170,7 +94,7 @@ RunEvent RunJob::Impl::wait(Clock::time_point deadline) {
   while (true) {
     if (std::optional<RunEvent> event = next_event(deadline))
       return std::move(*event);
-    poll_once(std::min({deadline, search_.due(), prober_.due(), output_.due()}));
+    poll_once(std::min({deadline, search_.due(), loop_.prober().due(), output_.due()}));
   }
 }
 
@@ -180,19 +104,13 @@ std::uint64_t RunJob::Impl::interrupted_since_ns() const {
 }
 
 std::optional<RunEvent> RunJob::Impl::next_event(Clock::time_point deadline) {
-  if (const std::string why = supervisor_.interrupted(); !why.empty()) {
-    const int count = supervisor_.interrupts();
-    const bool guard_death = supervisor_.guard_died();
-    if (count > interrupts_told_ || (guard_death && !guard_death_told_)) {
-      interrupts_told_ = count;
-      guard_death_told_ = guard_death;
-      // A key of the terminal reaches the command as well: how it ends from now on is our doing.
-      for (Tracked& process : processes_.each()) {
-        if (process.lives())
-          process.signalled = OurSignal{SIGINT, why};
-      }
-      return RunEvent{RunEvent::Kind::kInterrupted, why, interrupted_since_ns()};
+  if (const std::optional<std::string> why = loop_.new_interrupt()) {
+    // A key of the terminal reaches the command as well: how it ends from now on is our doing.
+    for (Tracked& process : processes_.each()) {
+      if (process.lives())
+        process.signalled = OurSignal{SIGINT, *why};
     }
+    return RunEvent{RunEvent::Kind::kInterrupted, *why, interrupted_since_ns()};
   }
   output_.pump();
   look_at_who_aborts();
@@ -202,12 +120,12 @@ std::optional<RunEvent> RunJob::Impl::next_event(Clock::time_point deadline) {
     return RunEvent{RunEvent::Kind::kOver, ""};
   const bool at_deadline = Clock::now() >= deadline;
   if (at_deadline)  // On a busy machine that may be the first look for long.
-    prober_.notice_moves(processes_.living(/*with_command=*/false));
+    loop_.prober().notice_moves(processes_.living(/*with_command=*/false));
   if (Clock::now() >= search_.due()) {
     const RankSearch::News news = search_.look();
     options_.follower->set_world_size(world_size());
     if (news.happened)
-      prober_.something_happened();
+      loop_.prober().something_happened();
     strangers_.look_once(search_.in_a_group(), search_.family());
     if (const std::string gone = look_for_orphans(); !gone.empty())
       return RunEvent{RunEvent::Kind::kOrphaned, gone};
@@ -216,9 +134,8 @@ std::optional<RunEvent> RunJob::Impl::next_event(Clock::time_point deadline) {
   }
   if (at_deadline)
     return RunEvent{RunEvent::Kind::kDeadline, ""};
-  if (Clock::now() < prober_.due())
-    return std::nullopt;
-  if (std::optional<std::string> reason = prober_.step(processes_.living(/*with_command=*/false)))
+  if (std::optional<std::string> reason =
+          loop_.probe([this] { return processes_.living(/*with_command=*/false); }))
     return RunEvent{RunEvent::Kind::kStop, std::move(*reason)};
   return std::nullopt;
 }
@@ -286,18 +203,14 @@ std::string RunJob::Impl::history_directory() const {
 }
 
 void RunJob::Impl::poll_once(Clock::time_point until) {
-  std::vector<pollfd> entries;
+  std::vector<const os::ProcessHandle*> living;
   for (const Tracked& process : processes_.each()) {
     if (process.lives())
-      entries.push_back({.fd = process.process.pidfd(), .events = POLLIN, .revents = 0});
+      living.push_back(&process.process);
   }
-  entries.push_back({.fd = supervisor_.interrupt_fd(), .events = POLLIN, .revents = 0});
-  if (supervisor_.guard_fd() >= 0 && !guard_death_told_)
-    entries.push_back({.fd = supervisor_.guard_fd(), .events = POLLIN, .revents = 0});
-  entries.push_back({.fd = search_.fd(), .events = POLLIN, .revents = 0});
-  output_.wait_for(entries);
-  if (::poll(entries.data(), entries.size(), os::poll_timeout_ms(until)) > 0)
-    supervisor_.drain_interrupt_fd();
+  std::vector<pollfd> others{{.fd = search_.fd(), .events = POLLIN, .revents = 0}};
+  output_.wait_for(others);
+  loop_.wait(living, others, until);
   search_.hear();
 }
 
@@ -312,7 +225,7 @@ bool RunJob::Impl::take_ends() {
     process.status_says_nothing = options_.ranks == 0 && !process.is_command &&
                                   a_library_ended(history_directory(), process.process.pid());
     processes_.take_end(process);
-    prober_.something_happened();
+    loop_.prober().something_happened();
     any = true;
   }
   return any;
