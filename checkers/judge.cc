@@ -241,7 +241,7 @@ Judgement judge(const Run& run, const Checkers& checkers) {
   for (Finding& finding : judgement.findings) {
     tell_what_is_handled(run, finding);
     if (!run.live)
-      tell_what_is_unseen(gaps_of(run), finding);
+      tell_what_is_unseen(job.gaps(), finding);
   }
   const auto any = [&](Outcome outcome) {
     return std::any_of(judgement.verdicts.begin(), judgement.verdicts.end(),

@@ -71,26 +71,23 @@ bool said_so_itself(const Run& run, Rank rank) {
   });
 }
 
-}  // namespace
-
-std::optional<SiteRef> opened_at(const Run& run, Rank rank) {
-  const std::map<Rank, Growth> all = growths(run);
-  const auto at = all.find(rank);
-  return at == all.end() ? std::nullopt : files_begun_at(run, *at->second.first, *at->second.last);
+OpenDescriptors told(const Run& run, Rank rank, const Growth& growth) {
+  OpenDescriptors open{.lines = {fmt::format("rank {} had {}", rank.value, in_words(*growth.last))},
+                       .opened = files_begun_at(run, *growth.first, *growth.last)};
+  if (growth.first != growth.last)
+    open.lines.push_back(fmt::format("{} at first; {}", growth.first->open, slope(run, growth)));
+  if (open.opened)
+    open.lines.push_back(
+        fmt::format("the files that became more were opened{}", at_site(open.opened)));
+  return open;
 }
 
-std::vector<std::string> descriptors_of(const Run& run, Rank rank) {
+}  // namespace
+
+OpenDescriptors descriptors_of(const Run& run, Rank rank) {
   const std::map<Rank, Growth> all = growths(run);
   const auto at = all.find(rank);
-  if (at == all.end())
-    return {};
-  const Growth& growth = at->second;
-  std::vector<std::string> lines{fmt::format("rank {} had {}", rank.value, in_words(*growth.last))};
-  if (growth.first != growth.last)
-    lines.push_back(fmt::format("{} at first; {}", growth.first->open, slope(run, growth)));
-  if (const std::optional<SiteRef> line = opened_at(run, rank))
-    lines.push_back(fmt::format("the files that became more were opened{}", at_site(line)));
-  return lines;
+  return at == all.end() ? OpenDescriptors{} : told(run, rank, at->second);
 }
 
 Verdict DescriptorGrowth::check(const Job& job) const {
@@ -115,9 +112,10 @@ Verdict DescriptorGrowth::check(const Job& job) const {
     finding.headline =
         fmt::format("rank {} has {} of {} descriptors open; it began with {}", rank.value,
                     growth.last->open, growth.last->limit, growth.first->open);
-    finding.evidence = descriptors_of(run, rank);
-    if (const std::optional<SiteRef> line = opened_at(run, rank))
-      finding.sites.push_back(*line);
+    OpenDescriptors open = told(run, rank, growth);
+    finding.evidence = std::move(open.lines);
+    if (open.opened)
+      finding.sites.push_back(*open.opened);
     finding.confidence = Confidence::kCertain;
     finding.help = kHelpWithDescriptors;
     verdict.findings.push_back(std::move(finding));

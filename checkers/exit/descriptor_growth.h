@@ -22,11 +22,13 @@ inline constexpr const char* kHelpWithDescriptors =
     "`ulimit -n`; the sharing strategy file_system only moves them to /dev/shm, where "
     "torch_shm_manager must clean up";
 
-/// The line that opened the files of which a rank had more at last than at first; none if more than
-/// one did, or it is not known.
-std::optional<SiteRef> opened_at(const Run& run, Rank rank);
-
 /// What a rank had open, at first and at last: a line each. Empty where it was not seen.
-std::vector<std::string> descriptors_of(const Run& run, Rank rank);
+struct OpenDescriptors {
+  std::vector<std::string> lines{};
+  /// Where the files were opened of which it had more at last; none if more than one line did, or
+  /// it is not known.
+  std::optional<SiteRef> opened{};
+};
+OpenDescriptors descriptors_of(const Run& run, Rank rank);
 
 }  // namespace lockstep::checkers

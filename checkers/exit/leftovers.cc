@@ -104,6 +104,17 @@ void add_site(Finding& finding, const std::optional<SiteRef>& site) {
     finding.sites.push_back(*site);
 }
 
+/// What they hold is left, too.
+void list_processes(Finding& finding, const std::vector<const Leftover*>& processes) {
+  std::vector<std::string> lines;
+  for (const Leftover* each : processes) {
+    lines.push_back(process_line(*each));
+    if (!(each->ports.empty() && each->gpus.empty()) && finding.also.empty())
+      finding.also.push_back(Code::kLeftover);
+  }
+  list(finding, lines);
+}
+
 Finding processes_left(const Run& run, const std::vector<const Leftover*>& left) {
   const Leftover& first = *left.front();
   const std::optional<SiteRef> line = process_begun_at(run, first);
@@ -114,14 +125,9 @@ Finding processes_left(const Run& run, const std::vector<const Leftover*>& left)
                         started_at(line))
           : fmt::format("{} processes outlived the job; the first is pid {} ({}){}{}", left.size(),
                         first.pid, first.name, from_rank(first), started_at(line, ""));
-  std::vector<std::string> lines;
-  for (const Leftover* each : left) {
-    lines.push_back(process_line(*each));
+  list_processes(finding, left);
+  for (const Leftover* each : left)
     add_site(finding, process_begun_at(run, *each));
-    if (!(each->ports.empty() && each->gpus.empty()) && finding.also.empty())
-      finding.also.push_back(Code::kLeftover);
-  }
-  list(finding, lines);
   finding.help =
       "end it and wait for it before the program ends; if it is meant to stay, --allow-survivor "
       "NAME";
@@ -227,13 +233,7 @@ std::optional<Finding> orphans_left(const Run& run, const LauncherEnd& launcher,
   finding.headline = fmt::format("{} and left {} {} behind: {}, which {} ended", in_words(launcher),
                                  finding.affected.size(), one ? "rank" : "ranks",
                                  words(finding.affected), one ? "was" : "were");
-  std::vector<std::string> lines;
-  for (const Leftover* each : processes) {
-    lines.push_back(process_line(*each));
-    if (!(each->ports.empty() && each->gpus.empty()) && finding.also.empty())
-      finding.also.push_back(Code::kLeftover);
-  }
-  list(finding, lines);
+  list_processes(finding, processes);
   finding.help =
       "see who sent it: a scheduler before its time limit, the kernel where memory ran out; ranks "
       "go on where their launcher cannot end them any more";

@@ -186,9 +186,10 @@ void add_evidence(const Run& run, const std::vector<Failure>& failures, const Ra
     finding.also.push_back(Code::kLauncherWaitsInOrder);
     finding.evidence.push_back(std::move(late));
   }
+  OpenDescriptors open;
   if (says(first.exception, Says::kNoDescriptor)) {
-    for (std::string& line : descriptors_of(run, first.rank))
-      finding.evidence.push_back(std::move(line));
+    open = descriptors_of(run, first.rank);
+    std::move(open.lines.begin(), open.lines.end(), std::back_inserter(finding.evidence));
     finding.help = kHelpWithDescriptors;
   } else if (first.exception == kEndedInTeardown) {
     finding.help = kHelpWithTeardown;
@@ -202,10 +203,8 @@ void add_evidence(const Run& run, const std::vector<Failure>& failures, const Ra
   if (finding.sites.empty() && !was_ended && process != nullptr && !process->collectives.empty())
     finding.evidence.push_back(
         fmt::format("rank {} failed {}", first.rank.value, at_last_call(run, first.rank)));
-  if (says(first.exception, Says::kNoDescriptor)) {
-    if (const std::optional<SiteRef> line = opened_at(run, first.rank))
-      finding.sites.push_back(*line);
-  }
+  if (open.opened)
+    finding.sites.push_back(*open.opened);
 }
 
 /// Whoever raises over what it got may be innocent of it: it was another rank's to send.

@@ -30,8 +30,6 @@ struct Keeper {
   std::vector<std::string> evidence{};
 };
 
-bool is_in(const StackSample& stack, Sign sign) { return any(stack.frames, sign); }
-
 /// The Python frame that everything else was called from: "<module>" while a program runs.
 const Frame* outermost_python(const StackSample& stack) {
   const auto last = std::find_if(stack.frames.rbegin(), stack.frames.rend(),
@@ -59,7 +57,7 @@ bool runs_as_a_module(const Run& run, const StackSample& stack) {
 bool runs_an_exit_handler(const Run& run, const StackSample& main) {
   const Frame* outermost = outermost_python(main);
   return outermost != nullptr && !is(*outermost, Sign::kModule) &&
-         (is_in(main, Sign::kFinalizes) || runs_as_a_module(run, main));
+         (any(main.frames, Sign::kFinalizes) || runs_as_a_module(run, main));
 }
 
 std::string at_line(const StackSample& stack) {
@@ -90,15 +88,15 @@ std::vector<const StackSample*> other_threads(const Run& run, const StackSample&
 bool runs_a_task(const StackSample& stack) {
   const auto innermost = std::find_if(stack.frames.begin(), stack.frames.end(),
                                       [](const Frame& frame) { return frame.is_python(); });
-  return is_in(stack, Sign::kThreadPoolWorker) && !is(*innermost, Sign::kThreadPoolWorker);
+  return any(stack.frames, Sign::kThreadPoolWorker) && !is(*innermost, Sign::kThreadPoolWorker);
 }
 
 /// asyncio has a thread that waits for its default executor, when the loop has nothing else to do.
 bool closes_its_executor(const Run& run, const StackSample& main) {
   const std::vector<const StackSample*> threads = other_threads(run, main);
-  return is_in(main, Sign::kEventLoop) &&
+  return any(main.frames, Sign::kEventLoop) &&
          std::any_of(threads.begin(), threads.end(), [](const StackSample* thread) {
-           return is_in(*thread, Sign::kExecutorShutdown);
+           return any(thread->frames, Sign::kExecutorShutdown);
          });
 }
 
@@ -134,9 +132,9 @@ Keeper kept_by_a_task(const Run& run, const StackSample& main, std::string over,
 
 /// At the end of the interpreter, which waits for pools first.
 Keeper kept_by_threads(const Run& run, const StackSample& main) {
-  if (is_in(main, Sign::kThreadPoolAtExit))
+  if (any(main.frames, Sign::kThreadPoolAtExit))
     return kept_by_a_task(run, main, "its program", "concurrent.futures");
-  if (is_in(main, Sign::kProcessPoolAtExit))
+  if (any(main.frames, Sign::kProcessPoolAtExit))
     return {.what = "waits for a task that a process of concurrent.futures runs",
             .help = "give the task a limit, or end the processes of the pool"};
   return kept_by_a_thread(run, main,
@@ -161,25 +159,25 @@ void add_children(Keeper& keeper, const StateSample* state) {
 /// Nothing if this thread is not on its way out.
 std::optional<Keeper> keeper_of(const Run& run, const StackSample& main) {
   Keeper keeper;
-  if (is_in(main, Sign::kWaitsForThreadsAtExit))
+  if (any(main.frames, Sign::kWaitsForThreadsAtExit))
     return kept_by_threads(run, main);
   if (closes_its_executor(run, main))
     return kept_by_a_task(run, main, "its event loop", "asyncio's default executor");
-  if (is_in(main, Sign::kQueueAtExit))
+  if (any(main.frames, Sign::kQueueAtExit))
     keeper = {.what = "waits until somebody takes what it has put into a multiprocessing.Queue",
               .help = "take everything out of the queue, or cancel_join_thread()"};
-  else if (is_in(main, Sign::kMultiprocessingAtExit))
-    keeper.what = is_in(main, Sign::kMultiprocessingJoin)
+  else if (any(main.frames, Sign::kMultiprocessingAtExit))
+    keeper.what = any(main.frames, Sign::kMultiprocessingJoin)
                       ? "waits for a child that multiprocessing started"
                       : "is in the exit handlers of multiprocessing";
   else if (runs_an_exit_handler(run, main))
     keeper = {.what = fmt::format("is in an exit handler ({})", outermost_python(main)->function),
               .help = "give what it waits for a limit",
               .stack = &main};
-  else if (is_in(main, Sign::kC10d) && is_in(main, Sign::kRunsExitHandlers))
+  else if (any(main.frames, Sign::kC10d) && any(main.frames, Sign::kRunsExitHandlers))
     keeper = {.what = "is in the destructor of a process group, with a collective unfinished",
               .help = "wait for every async operation before the program ends"};
-  else if (is_in(main, Sign::kRunsExitHandlers) || is_in(main, Sign::kFinalizes))
+  else if (any(main.frames, Sign::kRunsExitHandlers) || any(main.frames, Sign::kFinalizes))
     keeper.what = "is in a destructor or exit handler of C or C++";
   else
     return std::nullopt;

@@ -5,11 +5,12 @@
 #include "harness/model/coverage.h"
 
 namespace lockstep::checkers {
+
 Verdict HistoryComplete::check(const Job& job) const {
   const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
   verdict.examined["processes"] = run.processes.size();
-  const std::vector<Gap> gaps = gaps_of(run);
+  const std::vector<Gap>& gaps = job.gaps();
   if (run.live) {
     verdict.reason = "the run goes on";
   } else if (!gaps.empty()) {

@@ -2,12 +2,6 @@
 
 namespace lockstep {
 
-const RankSet& Job::ranks() const {
-  if (!ranks_)
-    ranks_ = ranks_of(run_);
-  return *ranks_;
-}
-
 std::uint64_t Job::first_act_ns() const {
   if (!first_act_ns_)
     first_act_ns_ = lockstep::first_act_ns(run_);
@@ -24,6 +18,12 @@ const std::vector<Failure>& Job::failures() const {
   if (!failures_)
     failures_ = failures_of(run_, groups());
   return *failures_;
+}
+
+const std::vector<Gap>& Job::gaps() const {
+  if (!gaps_)
+    gaps_ = gaps_of(run_);
+  return *gaps_;
 }
 
 }  // namespace lockstep

@@ -45,11 +45,10 @@ void drop_times(Run& run) {
   }
 }
 
-RankSet drop_ranks(Run& run, const RankSet& ranks) {
+void drop_ranks(Run& run, const RankSet& ranks) {
   std::erase_if(run.processes, [&](const Process& process) {
     return process.rank && ranks.contains(*process.rank);
   });
-  return ranks;
 }
 
 RankSet culprits_of(const Judgement& judgement) {
