@@ -17,6 +17,8 @@ using history::BeginCount;
 using history::Begins;
 
 std::uint64_t text_type, number_type;  // The interpreter's.
+bool is_seen;                          // What begins is told.
+bool events_tell_threads;              // CPython before 3.12 has no event for them.
 
 /// As a link of /proc/PID/fd shows it: the file may not be there yet.
 void resolve(const char* path, char (&to)[PATH_MAX]) {
@@ -90,13 +92,30 @@ int on_event(const char* event, void* arguments, void*) {
     if (is(event, "subprocess.Popen"))
       begins(Begins::kProcess);
   } else if (event[0] == '_' && event[1] == 't') {
-    if (is(event, "_thread.start_new_thread") || is(event, "_thread.start_joinable_thread"))
+    if (is(event, "_thread.start_new_thread") || is(event, "_thread.start_joinable_thread")) {
+      events_tell_threads = true;
       begins(Begins::kThread);
+    }
   }
   return 0;
 }
 
+const void* object_of(const void* address) {
+  Dl_info found;
+  return address != nullptr && dladdr(address, &found) != 0 ? found.dli_fbase : nullptr;
+}
+
 }  // namespace
+
+void see_thread(const void* caller) {
+  static const void* const interpreter = object_of(dlsym(RTLD_DEFAULT, "PyThread_start_new_thread"));
+  static const auto holds_gil =
+      reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "PyGILState_Check"));
+  if (!is_seen || events_tell_threads || interpreter == nullptr || holds_gil == nullptr ||
+      object_of(caller) != interpreter || holds_gil() == 0)
+    return;
+  begins(Begins::kThread);
+}
 
 void see_begins() {
   using Hook = int (*)(const char* event, void* arguments, void* data);
@@ -110,7 +129,8 @@ void see_begins() {
     return;
   // From here on: what is told later is all that there was.
   recorder->writer->tell_begin(Begins::kNothing, 0, {}, "");
-  if (add(on_event, nullptr) != 0)
+  is_seen = add(on_event, nullptr) == 0;
+  if (!is_seen)
     forget_error();  // A hook of the program's own does not want another.
 }
 

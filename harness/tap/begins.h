@@ -10,6 +10,10 @@ namespace lockstep::tap {
 /// has no audit events, or what it begins could not be remembered, nothing is seen.
 void see_begins();
 
+/// Before a thread is created, with the address that asks for it: an interpreter that has no event
+/// for its threads is seen by that.
+void see_thread(const void* caller);
+
 }  // namespace lockstep::tap
 
 #pragma GCC visibility pop

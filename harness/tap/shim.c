@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,6 +131,7 @@ static void enter_if_torch_is_there(void) {
         tap_calls.group_created = (void (*)(void*))dlsym(loaded, "lockstep_tap_group_created");
         tap_calls.backend_created =
             (void (*)(void*, void*))dlsym(loaded, "lockstep_tap_backend_created");
+        tap_calls.thread_begun = (void (*)(const void*))dlsym(loaded, "lockstep_tap_thread_begun");
         tap_calls.python_stack =
             (size_t(*)(char*, size_t))dlsym(loaded, "lockstep_tap_python_stack");
         tap_calls.exception = (size_t(*)(char*, size_t))dlsym(loaded, "lockstep_tap_exception");
@@ -213,6 +215,18 @@ void make_gloo(void* self, void* const* store, int rank, int size, void* options
   real_make_gloo(self, store, rank, size, options);
   if (tap_calls.backend_created != NULL)
     tap_calls.backend_created(self, *store);
+}
+
+/* By tail call, as the caller made it. */
+EXPORTED int pthread_create(pthread_t* thread, const pthread_attr_t* how, void* (*work)(void*),
+                            void* with) {
+  typedef int (*Create)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+  static Create real_create;
+  if (real_create == NULL)
+    real_create = (Create)dlsym(RTLD_NEXT, "pthread_create");
+  if (tap_calls.thread_begun != NULL)
+    tap_calls.thread_begun(__builtin_return_address(0));
+  return real_create(thread, how, work, with);
 }
 
 static pid_t supervisor;

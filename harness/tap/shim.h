@@ -13,6 +13,7 @@ struct TapCalls {
   void (*group_begun)(void* store, int rank, int size);
   void (*group_created)(void* group);
   void (*backend_created)(void* backend, void* store);
+  void (*thread_begun)(const void* caller);
   size_t (*python_stack)(char* to, size_t size);
   size_t (*exception)(char* to, size_t size);
   void (*leave)(void);

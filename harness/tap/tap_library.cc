@@ -82,6 +82,10 @@ extern "C" __attribute__((visibility("default"))) void lockstep_tap_backend_crea
   if (backend != nullptr && store != nullptr)
     lockstep::tap::backend_created(*backend, *store);
 }
+extern "C" __attribute__((visibility("default"))) void lockstep_tap_thread_begun(
+    const void* caller) {
+  lockstep::tap::see_thread(caller);
+}
 extern "C" __attribute__((visibility("default"))) void lockstep_tap_leave() {
   lockstep::tap::stop();
 }
