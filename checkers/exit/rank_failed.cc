@@ -101,6 +101,14 @@ RankSet ended_alike_unheard(const Run& run, const std::vector<Failure>& failures
   return first.exception.empty() ? RankSet{} : unheard;
 }
 
+/// By whoever ended it; null if that is not known to have raised.
+const Raised* raised_by_its_end(const Run& run, const Failure& first) {
+  const auto found = std::find_if(run.raised.begin(), run.raised.end(), [&](const Raised& raised) {
+    return first.ended_by.rfind(fmt::format("pid {} ", raised.pid), 0) == 0;
+  });
+  return found == run.raised.end() ? nullptr : &*found;
+}
+
 /// Nobody failed by itself: who ended them, why, and where each of them was.
 void add_who_ended_it(const Run& run, const Failure& first, Finding& finding) {
   finding.evidence.push_back(
@@ -108,11 +116,6 @@ void add_who_ended_it(const Run& run, const Failure& first, Finding& finding) {
       : first.after_a_peer
           ? fmt::format("{} sent the signal", first.ended_by)
           : "somebody sent the signal to them: a time limit, a scheduler, a person");
-  for (const Raised& raised : run.raised) {
-    if (first.ended_by.rfind(fmt::format("pid {} ", raised.pid), 0) == 0)
-      finding.evidence.push_back(
-          fmt::format("pid {} raised: {}", raised.pid, first_line(raised.text)));
-  }
   for (const Rank rank : ranks_of(run)) {
     if (finding.evidence.size() < kEvidenceMax)
       finding.evidence.push_back(
@@ -259,6 +262,13 @@ Finding died(const Job& job, bool whole) {
   const bool were = alike.size() > 1 && first.what.rfind("was ", 0) == 0;
   finding.headline = fmt::format("{} {}{}{}", words(alike), were ? "were" : "",
                                  first.what.substr(were ? 3 : 0), where);
+  const Raised* const cause = was_ended ? raised_by_its_end(run, first) : nullptr;
+  if (cause != nullptr && says(cause->text, Says::kAsked))
+    finding.evidence.push_back(
+        fmt::format("pid {} raised: {}", cause->pid, first_line(cause->text)));
+  else if (cause != nullptr)
+    finding.headline = fmt::format("{} raised: {}; it ended {}", first.ended_by,
+                                   first_line(cause->text), words(alike));
   for (const Failure& failure : failures) {
     if (alike.contains(failure.rank) && failure.raised) {
       finding.sites.push_back(*failure.raised);

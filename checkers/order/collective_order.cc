@@ -82,8 +82,36 @@ RankSet refused_in_the_call(const Run& run, const GroupView& group, const std::v
              : RankSet{};
 }
 
+/// What a rank sends to another is not what that one receives from it (format.h).
+bool exchange_disagrees(const GroupView& group, const std::vector<At>& calls) {
+  if (calls.size() != static_cast<std::size_t>(group.size))
+    return false;
+  std::uint64_t all_senders = 0;
+  std::uint64_t all_receivers = 0;
+  const auto size = static_cast<std::uint64_t>(group.size);
+  for (std::uint64_t rank = 0; rank < size; ++rank) {
+    all_senders += history::share_of_sender(rank);
+    all_receivers += history::share_of_receiver(rank);
+  }
+  std::uint64_t sent = 0;
+  std::uint64_t received = 0;
+  for (const At& at : calls) {
+    const Collective& call = *at.call;
+    if (!call.exchange)
+      return false;
+    const auto rank = static_cast<std::uint64_t>(at.member->about().my_rank);
+    sent += history::share_of_sender(rank) *
+            (call.exchange->sent != 0 ? call.exchange->sent : call.numel_in / size * all_receivers);
+    received +=
+        history::share_of_receiver(rank) *
+        (call.exchange->received != 0 ? call.exchange->received : call.numel_out / size * all_senders);
+  }
+  return sent != received;
+}
+
+/// `in_sum`: over all ranks, and not only between two of them.
 Finding sums_differ(const Run& run, const GroupView& group, std::uint64_t seq,
-                    const std::vector<At>& calls) {
+                    const std::vector<At>& calls, bool in_sum) {
   Finding finding;
   finding.code = Code::kDifferentSize;
   finding.group = group.label();
@@ -109,8 +137,12 @@ Finding sums_differ(const Run& run, const GroupView& group, std::uint64_t seq,
         "the splits that {} gave are not those of its own tensor: the call "
         "itself refused them",
         words(finding.culprits));
-  finding.headline = fmt::format("the sizes of {} do not add up over its {} ranks",
-                                 group.label(*calls.front().call), group.size);
+  finding.headline =
+      in_sum ? fmt::format("the sizes of {} do not add up over its {} ranks",
+                           group.label(*calls.front().call), group.size)
+             : fmt::format("the splits of {} do not fit each other: what a rank sends to another is "
+                           "not what that one expects of it",
+                           group.label(*calls.front().call));
   return finding;
 }
 
@@ -218,7 +250,11 @@ GroupResult compare(const Run& run, const GroupView& group) {
       return result;
     }
     if (sums_wrong) {
-      result.finding = sums_differ(run, group, seq, calls_at(group, seq));
+      result.finding = sums_differ(run, group, seq, calls_at(group, seq), /*in_sum=*/true);
+      return result;
+    }
+    if (place.calls.front()->exchange && exchange_disagrees(group, calls_at(group, seq))) {
+      result.finding = sums_differ(run, group, seq, calls_at(group, seq), /*in_sum=*/false);
       return result;
     }
     if (!place.one_site) {

@@ -127,7 +127,8 @@ int supervise(launch::Supervisor& supervisor, const RunCommand& command) {
       human_options_here({.color = command.color}, directory.path(), STDERR_FILENO);
   const session::Clock clock = std::chrono::steady_clock::now;
   const session::Notices notices(clock, say);
-  const Plan plan = plan_of(command, directory.id());
+  Plan plan = plan_of(command, directory.id());
+  plan.begun_ns = session::ns_of(clock());
   say(human_header(header_of(plan), 0, human));
   tell_dead_runs(notices);
   session::Session session(plan, directory,

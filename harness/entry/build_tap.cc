@@ -142,6 +142,11 @@ Result<void> compile(const std::string& compiler, Words command, const fs::path&
   const ToolResult built = run_tool(command, kCompileLimit);
   if (built.status == 0)
     return {};
+  if (built.status < 0)
+    return environment_error(
+        fmt::format("{} was not compiled: the compiler was killed, or took longer than {} s",
+                    result.filename().string(), kCompileLimit.count()),
+        "what was begun is removed at the next attempt");
   return environment_error(
       fmt::format("{} did not compile: {}", result.filename().string(),
                   built.output.empty() ? "the compiler says nothing"

@@ -206,6 +206,7 @@ enum SlotFlag : std::uint8_t {
   kAsync = 1U << 0,
   kOverlapped = 1U << 1,
   kNeverTold = 1U << 2,  ///< In older files, for kStampNeverTold.
+  kExchange = 1U << 3,   ///< `sent` and `received` are told.
 };
 
 /// One collective. `returned` and `completed` are stamps; the rest is constant once committed.
@@ -225,7 +226,8 @@ struct Slot {
   std::int32_t root;
   std::int32_t tag;
   std::uint8_t op, dtype, reduce_op, flags;
-  std::uint8_t reserved[24];
+  std::uint64_t sent, received;  ///< Of an all-to-all, see share_of_sender().
+  std::uint8_t reserved[8];
 };
 static_assert(sizeof(Slot) == 128);
 
@@ -263,6 +265,15 @@ constexpr std::uint64_t hash_bytes(const char* bytes, std::size_t count) {
     hash = (hash ^ static_cast<unsigned char>(bytes[i])) * 0x100000001b3ULL;
   return hash;
 }
+
+/// All-to-all: what rank i sends to rank j must be what j receives from i, for each pair. A rank
+/// tells two sums: `sent` is the sum over j of share_of_receiver(j) times the elements that it sends
+/// to j, `received` that over i of share_of_sender(i) times those that it receives from i. If all
+/// pairs fit, the sum over all ranks r of share_of_sender(r) * sent equals that of
+/// share_of_receiver(r) * received; if one does not, they differ (but for one case in about 2^63).
+/// 0 where a rank deals its elements out evenly.
+constexpr std::uint64_t share_of_sender(std::uint64_t rank) { return mix(0x73656e64, rank) | 1; }
+constexpr std::uint64_t share_of_receiver(std::uint64_t rank) { return mix(0x72656376, rank) | 1; }
 
 /// What every member must give alike for an operation to match. Where members may differ by rights
 /// (uneven lists, lists on the root only) the field is left out: a signature must never differ on a

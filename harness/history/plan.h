@@ -13,6 +13,7 @@ namespace lockstep {
 /// (RUN/run.json).
 struct Plan {
   std::string id{};  ///< Of the run.
+  std::uint64_t begun_ns{};  ///< When it was asked for; 0 = not known.
   std::vector<std::string> command{};
   std::int32_t world_size{};
   std::string scenario{}, implementation{}, dtype{}, device{}, mutant{};  ///< Empty for `run`.

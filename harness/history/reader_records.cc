@@ -123,6 +123,8 @@ bool ProcessReader::take_slot(const Slot& slot, std::uint64_t record, bool final
   collective.numel_in = slot.numel_in;
   collective.numel_out = slot.numel_out;
   collective.counts_hash = slot.counts_hash;
+  if ((slot.flags & kExchange) != 0)
+    collective.exchange = {.sent = slot.sent, .received = slot.received};
   collective.timeout_ms = slot.timeout_ms;
   collective.thread = slot.thread;
   collective.site = slot.site < process_.sites.size() ? slot.site : 0;

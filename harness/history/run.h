@@ -77,6 +77,11 @@ struct Collective {
   std::uint64_t numel_in{};     ///< Elements handed in, summed over the tensors of this rank.
   std::uint64_t numel_out{};    ///< Elements of the result, likewise.
   std::uint64_t counts_hash{};  ///< Of the per-tensor sizes or splits; equal lists hash alike.
+  /// Of an all-to-all, whom it sends how much and from whom it receives how much (format.h).
+  struct Exchange {
+    std::uint64_t sent{}, received{};
+  };
+  std::optional<Exchange> exchange{};
   std::int64_t timeout_ms{-1};  ///< Given by the caller; -1 = the group's own.
   std::uint32_t thread{};       ///< Kernel thread id.
   std::uint32_t site{};         ///< Index into Process::sites; 0 = not recorded.

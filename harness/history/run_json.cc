@@ -40,6 +40,7 @@ std::string plan_to_json(const Plan& plan, std::uint64_t monotonic_ns, std::uint
     parameters.push_back({name, numel});
   const Json json = {{"format", kFormat},
                      {"id", plan.id},
+                     {"begun_ns", plan.begun_ns},
                      {"command", plan.command},
                      {"world_size", plan.world_size},
                      {"scenario", plan.scenario},
@@ -72,6 +73,7 @@ Result<Plan> plan_from_json(const std::string& text, const std::string& path) {
   Plan plan;
   Fields fields(json);
   fields.get("id", plan.id);
+  fields.get("begun_ns", plan.begun_ns);
   get_strings(fields, "command", plan.command);
   fields.get("world_size", plan.world_size);
   fields.get("scenario", plan.scenario);

@@ -75,6 +75,8 @@ struct Issue {
   std::int32_t tag = 0;
   std::uint64_t numel_in = 0, numel_out = 0;
   std::uint64_t counts_hash = 0;
+  bool exchange = false;  ///< An all-to-all, of which these are told (format.h).
+  std::uint64_t sent = 0, received = 0;
   std::int64_t timeout_ms = -1;
   std::uint32_t site = 0;
 };

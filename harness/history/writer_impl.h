@@ -210,6 +210,8 @@ inline Ticket Writer::issue(GroupHandle group, const Issue& call) noexcept {
     slot->numel_in = call.numel_in;
     slot->numel_out = call.numel_out;
     slot->counts_hash = call.counts_hash;
+    slot->sent = call.sent;
+    slot->received = call.received;
     slot->timeout_ms = call.timeout_ms;
     slot->ordinal = ordinal;
     slot->group = group.index;
@@ -221,7 +223,8 @@ inline Ticket Writer::issue(GroupHandle group, const Issue& call) noexcept {
     slot->dtype = static_cast<std::uint8_t>(call.dtype);
     slot->reduce_op = static_cast<std::uint8_t>(call.reduce_op);
     slot->flags =
-        static_cast<std::uint8_t>((call.async ? kAsync : 0) | (overlapped ? kOverlapped : 0));
+        static_cast<std::uint8_t>((call.async ? kAsync : 0) | (overlapped ? kOverlapped : 0) |
+                                  (call.exchange ? kExchange : 0));
     __atomic_store_n(&slot->commit, ticket.record + 1, __ATOMIC_RELEASE);
   } else {
     drop(&FileHeader::dropped_records);

@@ -24,7 +24,8 @@ enum class Says : std::uint16_t {
   kNoDerivative = 1U << 8U,  ///< Autograd: a layer has no second derivative.
   kNoDescriptor = 1U << 9U,  ///< The process had no descriptor left.
   kUnreduced = 1U << 10U,    ///< DDP: the last backward left out parameters.
-  kUnreducedList = 1U << 11U  ///< And which: their indices follow a colon.
+  kUnreducedList = 1U << 11U,  ///< And which: their indices follow a colon.
+  kAsked = 1U << 12U           ///< A signal asked it to end: it is no failure of its own.
 };
 
 bool says(std::string_view text, Says what);

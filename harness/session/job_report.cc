@@ -57,12 +57,14 @@ std::optional<std::int32_t> program_exit(const Run& run) {
   return status;
 }
 
-/// From its start until lockstep let go of it.
+/// From when it was asked for until lockstep let go of it.
 double wall_s(const Run& run) {
   std::uint64_t last = run.ended_ns;
   for (const ProcessEnd& end : run.ends)
     last = std::max(last, end.at_ns);
-  const std::uint64_t first = run.starts.empty() ? last : run.starts.front().at_ns;
+  std::uint64_t first = run.plan.begun_ns;
+  if (first == 0)
+    first = run.starts.empty() ? last : run.starts.front().at_ns;
   return last > first ? static_cast<double>(last - first) / 1e9 : 0;
 }
 

@@ -49,7 +49,7 @@ std::string activity(const Run& run, const std::vector<Failure>& failures, Rank 
                              whole_seconds(*before->joining_since_ns, now_ns))
                : fmt::format("in no group yet, now{}", at_site(before->site));
   if (process == nullptr || has_ended(run, process->pid))
-    return "no history yet";
+    return pid == 0 ? "not seen yet" : "in no group yet";
   if (process->collectives.empty())
     return "no collective yet";
   const Collective& last = process->collectives.back();

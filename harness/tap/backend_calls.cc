@@ -68,6 +68,13 @@ Call with_splits(Tensor& output, Tensor& input, Splits& outputs, Splits& inputs,
   Call call = described(Op::kAllToAllSingle, output, input, options);
   call.add_splits(outputs);
   call.add_splits(inputs);
+  call.set_exchange(output, input, outputs, inputs);
+  return call;
+}
+
+Call exchanged(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
+  Call call = described(Op::kAllToAll, outputs, inputs, options);
+  call.set_exchange(outputs, inputs);
   return call;
 }
 
@@ -201,8 +208,7 @@ std::vector<Seen>& functions() {
           "6gatherE" LISTS "RS5_" OPTIONS("13GatherOptions"), true),
       seen<&from_to<Op::kScatter, Tensors, Lists, ScatterOptions>>(
           "7scatterE" TENSORS "RS1_IS5_SaIS5_EE" OPTIONS("14ScatterOptions"), true),
-      seen<&from_to<Op::kAllToAll, Tensors, Tensors, AllToAllOptions>>(
-          "8alltoallE" TENSORS "S6_" OPTIONS("15AllToAllOptions")),
+      seen<&exchanged>("8alltoallE" TENSORS "S6_" OPTIONS("15AllToAllOptions")),
       seen<&with_splits>("17all_to_all_singleE" TWO_TENSORS
                          "RSt6vectorIlSaIlEES7_" OPTIONS("15AllToAllOptions")),
       seen<&with_splits, Work, 1>("13alltoall_baseE" TWO_TENSORS

@@ -190,6 +190,50 @@ void Call::add_splits(const std::vector<std::int64_t>& splits) {
     issue.counts_hash = history::mix(issue.counts_hash, static_cast<std::uint64_t>(split));
 }
 
+namespace {
+
+std::uint64_t elements_of_row(const at::Tensor& tensor) {
+  const std::int64_t rows = tensor.defined() && tensor.dim() > 0 ? tensor.size(0) : 0;
+  return rows > 0 ? static_cast<std::uint64_t>(tensor.numel() / rows) : 0;
+}
+
+std::uint64_t elements_of(const at::Tensor& tensor) {
+  return tensor.defined() ? static_cast<std::uint64_t>(tensor.numel()) : 0;
+}
+
+/// `elements(i)`: of peer i.
+template <class Elements>
+std::uint64_t shares(std::uint64_t (*share)(std::uint64_t), std::size_t peers, Elements elements) {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < peers; ++i)
+    sum += share(i) * elements(i);
+  return sum;
+}
+
+}  // namespace
+
+void Call::set_exchange(const at::Tensor& output, const at::Tensor& input,
+                        const std::vector<std::int64_t>& outputs,
+                        const std::vector<std::int64_t>& inputs) {
+  const auto rows = [](const std::vector<std::int64_t>& splits, const at::Tensor& tensor) {
+    return [&splits, row = elements_of_row(tensor)](std::size_t i) {
+      return static_cast<std::uint64_t>(splits[i]) * row;
+    };
+  };
+  issue.exchange = true;
+  issue.sent = shares(history::share_of_receiver, inputs.size(), rows(inputs, input));
+  issue.received = shares(history::share_of_sender, outputs.size(), rows(outputs, output));
+}
+
+void Call::set_exchange(const std::vector<at::Tensor>& outputs,
+                        const std::vector<at::Tensor>& inputs) {
+  issue.exchange = true;
+  issue.sent = shares(history::share_of_receiver, inputs.size(),
+                      [&](std::size_t i) { return elements_of(inputs[i]); });
+  issue.received = shares(history::share_of_sender, outputs.size(),
+                          [&](std::size_t i) { return elements_of(outputs[i]); });
+}
+
 // A tensor, a list of tensors, or a list of lists.
 void Operation::add(const c10::IValue& value, Counts& counts) {
   if (value.isTensor()) {
@@ -212,6 +256,12 @@ Call Operation::read(const c10::IValue* arguments) const {
   call.set_tensors(in, out);
   for (const int at : splits_)
     call.add_splits(arguments[at].toIntVector());
+  if (op_ == Op::kAllToAllSingle && splits_.size() == 2)  // Those of the output come first.
+    call.set_exchange(arguments[outputs_.front()].toTensor(), arguments[inputs_.front()].toTensor(),
+                      arguments[splits_[0]].toIntVector(), arguments[splits_[1]].toIntVector());
+  else if (op_ == Op::kAllToAll)
+    call.set_exchange(arguments[outputs_.front()].toTensorVector(),
+                      arguments[inputs_.front()].toTensorVector());
   if (reduce_op_ >= 0) {
     const auto* const reduce_op =
         static_cast<const c10d::ReduceOp*>(held_by(arguments[reduce_op_]));

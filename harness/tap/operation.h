@@ -45,6 +45,11 @@ struct Call {
   /// The splits of an operation, if it has any, are to be added behind them.
   void set_tensors(const Counts& in, const Counts& out);
   void add_splits(const std::vector<std::int64_t>& splits);
+  /// How many rows of each tensor go to and come from whom; empty: all as many.
+  void set_exchange(const at::Tensor& output, const at::Tensor& input,
+                    const std::vector<std::int64_t>& outputs,
+                    const std::vector<std::int64_t>& inputs);
+  void set_exchange(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs);
 };
 
 history::ReduceOp reduce_op_of(const c10d::ReduceOp& reduce_op);

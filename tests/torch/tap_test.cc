@@ -207,6 +207,14 @@ void expect_every_operation(const std::vector<Process>& seen) {
   ASSERT_GE(seen[0].collectives.size(), 14U);
   EXPECT_NE(seen[0].collectives[13].counts_hash, seen[1].collectives[13].counts_hash)
       << "splits differ";
+  ASSERT_TRUE(seen[0].collectives[13].exchange && seen[1].collectives[13].exchange);
+  std::uint64_t sent = 0, received = 0;
+  for (std::uint64_t rank = 0; rank < 2; ++rank) {
+    sent += history::share_of_sender(rank) * seen[rank].collectives[13].exchange->sent;
+    received += history::share_of_receiver(rank) * seen[rank].collectives[13].exchange->received;
+  }
+  EXPECT_EQ(sent, received);
+  EXPECT_NE(sent, 0U);
   EXPECT_EQ(seen[0].collectives[4].counts_hash, seen[1].collectives[4].counts_hash);
 }
 

@@ -67,6 +67,13 @@ TEST(EndedRanks, WhoeverEndsAllOfThemNobodyIsBlamed) {
   EXPECT_EQ(by_somebody.headline, finding.headline);
 }
 
+TEST(EndedRanks, WhatALauncherRaisedBeforeItEndedThemIsWhatIsSaid) {
+  lockstep::Run run = ended(kSender, 1);
+  run.raised.push_back({.pid = kLauncher, .text = "OSError: address already in use"});
+  EXPECT_EQ(check(run).findings.at(0).headline,
+            "pid 900 (torchrun) raised: OSError: address already in use; it ended ranks 0,1");
+}
+
 TEST(EndedRanks, WhoeverFailedBeforeTheLauncherEndedTheOthersIsNamed) {
   lockstep::Run run = ended(kSender, 1);
   by_somebody_else(run, Rank{0});
