@@ -31,7 +31,7 @@ struct RunCommand {
   std::int32_t ranks{};         ///< 0: the command starts them itself.
   std::string run_directory{};  ///< Empty: .lockstep/<id>.
   session::OnHang on_hang{session::OnHang::kEnd};
-  double stall_limit_s{};  ///< 0: none.
+  double stall_limit_s{}, time_limit_s{};  ///< 0: none.
   std::vector<std::string> required{};
   bool exit_as_program{};
   bool keep{};
@@ -45,8 +45,13 @@ int run_check_command(const std::string& run_directory, const Output& output);
 /// `run_directory`: only of that run; empty: of all. `dry_run`: only list.
 int run_clean_command(const std::string& run_directory, bool dry_run);
 int run_explain_command(const std::string& code);
-/// `program`: a Python, a script of one, or a program linked to LibTorch.
-int run_tap_build_command(const std::string& program);
+
+struct TapBuild {
+  std::string program{"python3"};  ///< A Python, a script of one, or a program linked to LibTorch.
+  std::string torch{};  ///< In the place of the program: the folder that holds include/ and lib/.
+  std::string into{};   ///< Empty: the user's cache.
+};
+int run_tap_build_command(const TapBuild& build);
 
 /// "lockstep: WHAT" and the next step, to stderr. Returns the status that goes with its kind.
 int report_error(const Error& error);

@@ -51,7 +51,7 @@ struct Parsed {
   RunCommand job{};
   std::string run{};
   std::string code{};
-  std::string python{"python3"};
+  TapBuild tap{};
   Output check_output{};
 };
 
@@ -92,6 +92,9 @@ void add_run(CLI::App& app, Parsed& parsed) {
       {{"end", session::OnHang::kEnd}, {"report", session::OnHang::kReport}});
   run.add_option("--stall-limit", command.stall_limit_s,
                  "End the job when no rank has moved for this many seconds")
+      ->check(CLI::PositiveNumber.description(""));
+  run.add_option("--time-limit", command.time_limit_s,
+                 "End the job after this many seconds, whatever it does, and judge it")
       ->check(CLI::PositiveNumber.description(""));
   run.add_option("--require", command.required, "Status 2 if this check cannot decide (repeatable)")
       ->check(CLI::IsMember(session::check_names()).description(""));
@@ -154,9 +157,12 @@ int run(int argc, char** argv) {
   explain.add_option("CODE", parsed.code, "LS301, or its word; without it all codes are listed");
   CLI::App& tap = *app.add_subcommand("tap", "What `run` enters a program with");
   tap.require_subcommand(1);
-  tap.add_subcommand("build", "Compile it now, and not when a job starts")
-      ->add_option("--python", parsed.python, "For the torch of this Python, or of this program")
+  CLI::App& build = *tap.add_subcommand("build", "Compile it now, and not when a job starts");
+  build.add_option("--python", parsed.tap.program, "For the torch of this Python, or of this program")
       ->capture_default_str();
+  build.add_option("--torch", parsed.tap.torch, "For the torch in this folder (include/, lib/)");
+  build.add_option("--into", parsed.tap.into, "Into this folder, to be brought along")
+      ->needs("--torch");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -174,7 +180,7 @@ int run(int argc, char** argv) {
   if (explain.parsed())
     return run_explain_command(parsed.code);
   if (tap.parsed())
-    return run_tap_build_command(parsed.python);
+    return run_tap_build_command(parsed.tap);
   return run_suite_command(parsed.suite, {argv, argv + argc});
 }
 

@@ -134,6 +134,7 @@ int supervise(launch::Supervisor& supervisor, const RunCommand& command) {
   session::Session session(plan, directory,
                            {.on_hang = command.on_hang,
                             .stall_limit_s = command.stall_limit_s,
+                            .time_limit_s = command.time_limit_s,
                             .ranks_are_started = command.ranks > 0},
                            clock, notices);
   const Result<Report> report = session.run(

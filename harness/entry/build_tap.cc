@@ -77,7 +77,8 @@ Result<std::string> compiler() {
                            "install g++, or set CXX");
 }
 
-Words tap_arguments(const fs::path& sources, const Torch& torch) {
+/// `stand_ins`: its libraries have no symbols; those are found when the tap is loaded.
+Words tap_arguments(const fs::path& sources, const Torch& torch, bool stand_ins = false) {
   return {"-std=c++20", "-O2", "-fPIC", "-shared", "-w", "-fvisibility=hidden",
           "-fvisibility-inlines-hidden", "-DNDEBUG", "-DUSE_DISTRIBUTED", "-DUSE_C10D_GLOO",
           "-DUSE_RPC", "-DUSE_TENSORPIPE", "-I" + sources.string(),
@@ -85,9 +86,10 @@ Words tap_arguments(const fs::path& sources, const Torch& torch) {
           "-isystem", (sources / "ci/gloo_stubs").string(), "-isystem", torch.root + "/include",
           "-isystem", torch.root + "/include/torch/csrc/api/include",
           (sources / "harness/tap/tap_library.cc").string(), "-L" + torch.root + "/lib",
-          "-ltorch_cpu", "-lc10", "-ldl",
+          stand_ins ? "-Wl,--no-as-needed" : "-Wl,--as-needed", "-ltorch_cpu", "-lc10", "-ldl",
           // libtorch_cpu of a CUDA wheel needs libraries that the linker need not find.
-          "-Wl,--unresolved-symbols=ignore-in-shared-libs"};
+          stand_ins ? "-Wl,--unresolved-symbols=ignore-all"
+                    : "-Wl,--unresolved-symbols=ignore-in-shared-libs"};
 }
 
 // g++ takes every file but the first for C++ again.
@@ -130,8 +132,25 @@ Result<std::string> all_taps(const fs::path& sources) {
                      history::hash_bytes(identity.data(), identity.size()));
 }
 
+/// Those that came with lockstep: a shim, and a folder with a tap for each release.
+fs::path ready_taps() {
+  const fs::path folder = sources_folder() / "taps";
+  std::error_code failed;
+  return fs::exists(folder / kShim, failed) ? folder : fs::path();
+}
+
 Built built_in(const std::string& taps, const fs::path& folder) {
-  return {taps, (folder / kTap).string(), (folder / kShim).string(), false};
+  return {taps, ready_taps().string(), (folder / kTap).string(), (folder / kShim).string(), false};
+}
+
+std::optional<Built> ready_tap(const std::string& taps, const Torch& torch) {
+  const fs::path folder = ready_taps();
+  const std::string release = release_of(torch);
+  std::error_code failed;
+  if (folder.empty() || release.empty() || !fs::exists(folder / release / kTap, failed))
+    return std::nullopt;
+  return Built{taps, folder.string(), (folder / release / kTap).string(),
+               (folder / kShim).string(), false};
 }
 
 Result<void> compile(const std::string& compiler, Words command, const fs::path& result) {
@@ -198,6 +217,8 @@ Result<Built> build_tap(const Torch& torch, const Say& say) {
   std::error_code failed;
   if (fs::exists(folder, failed))
     return built;
+  if (const std::optional<Built> ready = ready_tap(*taps, torch))
+    return *ready;
   // One of several that start at once compiles; the others wait for it.
   const UniqueFd lock(
       ::open((folder.string() + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
@@ -217,6 +238,29 @@ Result<Built> build_tap(const Torch& torch, const Say& say) {
     return done.error();
   built.fresh = true;
   return built;
+}
+
+Result<Built> build_ready_tap(const Torch& torch, const std::string& folder, const Say& say) {
+  const std::string release = release_of(torch);
+  if (release.empty())
+    return environment_error(fmt::format("the torch in {} is no release", torch.root),
+                             "need version.py or build-version with a number such as 2.15.0");
+  const Result<std::string> program = compiler();
+  if (!program)
+    return program.error();
+  const fs::path sources = sources_folder();
+  Built built{{}, folder, (fs::path(folder) / release / kTap).string(),
+              (fs::path(folder) / kShim).string(), true};
+  std::error_code failed;
+  fs::create_directories(fs::path(folder) / release, failed);
+  if (failed)
+    return environment_error(fmt::format("cannot write {}: {}", folder, failed.message()));
+  if (say)
+    say(fmt::format("building the tap for torch {}", torch.version));
+  Result<void> done = compile(*program, shim_arguments(sources), built.shim);
+  if (done)
+    done = compile(*program, tap_arguments(sources, torch, /*stand_ins=*/true), built.tap);
+  return done ? Result<Built>(built) : done.error();
 }
 
 std::optional<Built> built_before() {

@@ -47,6 +47,8 @@ Entry prepare(const std::vector<std::string>& command, const std::string& histor
   entry.environment["LD_PRELOAD"] =
       theirs == nullptr || *theirs == 0 ? built->shim : fmt::format("{}:{}", theirs, built->shim);
   entry.environment["LOCKSTEP_TAPS"] = built->taps;
+  if (!built->ready.empty())
+    entry.environment["LOCKSTEP_READY_TAPS"] = built->ready;
   entry.environment["LOCKSTEP_HISTORY"] = history;
   entry.environment["LOCKSTEP_SUPERVISOR"] = std::to_string(::getpid());
   return entry;

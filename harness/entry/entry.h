@@ -33,15 +33,20 @@ Entry prepare(const std::vector<std::string>& command, const std::string& histor
 
 /// Where tap and shim for one LibTorch lie.
 struct Built {
-  std::string taps{};  ///< What all of them begin with, see tap_folder().
+  std::string taps{};   ///< What all that were compiled here begin with, see tap_folder().
+  std::string ready{};  ///< The folder of those that came with lockstep; empty if none did.
   std::string tap{};
   std::string shim{};
   bool fresh{};  ///< Just compiled; else found in the cache.
 };
 
-/// Compiles what is not there yet. Errors: kEnvironment (no compiler, no headers, nowhere to
+/// Compiles what is not there yet, and did not come with lockstep. Errors: kEnvironment (no compiler, no headers, nowhere to
 /// write).
 Result<Built> build_tap(const Torch& torch, const Say& say = {});
+
+/// The same into a folder that lockstep is to bring along (share/lockstep/taps): the shim, and the
+/// tap in a folder of its release. Errors: kEnvironment, also of a torch that is no release.
+Result<Built> build_ready_tap(const Torch& torch, const std::string& folder, const Say& say = {});
 
 /// Any that is there already.
 std::optional<Built> built_before();

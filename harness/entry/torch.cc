@@ -4,7 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -40,7 +42,30 @@ int defined(const std::string& header, std::string_view name) {
   return at == std::string::npos ? -1 : std::atoi(header.c_str() + at + 9 + name.size());
 }
 
-Result<Torch> torch_at(const std::string& root) {
+Result<Torch> torch_of_python(const std::string& python) {
+  const ToolResult probe = run_tool({python, "-c", kProbe});
+  if (!probe.started)
+    return Error{Error::Kind::kEnvironment, fmt::format("{} cannot be run", python), ""};
+  constexpr std::string_view kAnswer = "\ntorch-root=";
+  const std::size_t at = probe.output.rfind(kAnswer);
+  std::string root = at == std::string::npos ? "" : probe.output.substr(at + kAnswer.size());
+  root.resize(root.find_last_not_of("\r\n") + 1);
+  if (probe.status != 0 || root.empty())
+    return Error{Error::Kind::kEnvironment, fmt::format("{} has no torch", python), kByHand};
+  return torch_in(root);
+}
+
+Result<Torch> torch_of(const Program& program) {
+  if (!program.python.empty())
+    return torch_of_python(program.python);
+  if (!program.obstacle.empty())
+    return Error{Error::Kind::kEnvironment, program.obstacle, ""};
+  return torch_in(fs::path(program.libtorch).parent_path().parent_path().string());
+}
+
+}  // namespace
+
+Result<Torch> torch_in(const std::string& root) {
   Torch torch{root, {}};
   std::ifstream file(root + "/include/torch/headeronly/version.h");
   const std::string header{std::istreambuf_iterator<char>(file), {}};
@@ -55,29 +80,6 @@ Result<Torch> torch_at(const std::string& root) {
     return unsupported(fmt::format("the torch in {} is version {}", root, torch.version));
   return torch;
 }
-
-Result<Torch> torch_of_python(const std::string& python) {
-  const ToolResult probe = run_tool({python, "-c", kProbe});
-  if (!probe.started)
-    return Error{Error::Kind::kEnvironment, fmt::format("{} cannot be run", python), ""};
-  constexpr std::string_view kAnswer = "\ntorch-root=";
-  const std::size_t at = probe.output.rfind(kAnswer);
-  std::string root = at == std::string::npos ? "" : probe.output.substr(at + kAnswer.size());
-  root.resize(root.find_last_not_of("\r\n") + 1);
-  if (probe.status != 0 || root.empty())
-    return Error{Error::Kind::kEnvironment, fmt::format("{} has no torch", python), kByHand};
-  return torch_at(root);
-}
-
-Result<Torch> torch_of(const Program& program) {
-  if (!program.python.empty())
-    return torch_of_python(program.python);
-  if (!program.obstacle.empty())
-    return Error{Error::Kind::kEnvironment, program.obstacle, ""};
-  return torch_at(fs::path(program.libtorch).parent_path().parent_path().string());
-}
-
-}  // namespace
 
 Result<Torch> torch_of_program(const std::string& program) {
   const std::optional<Program> found = program_of(program);
@@ -123,6 +125,25 @@ Result<Torch> torch_of_command(const std::vector<std::string>& command) {
             "the command names no Python and no program linked to LibTorch, and there is no "
             "python3 in PATH",
             kByHand});
+}
+
+// As find_release of the shim.
+std::string release_of(const Torch& torch) {
+  for (const char* const name : {"version.py", "build-version"}) {
+    std::ifstream file(fmt::format("{}/{}", torch.root, name));
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    constexpr std::string_view kBefore = "\n__version__ = '";
+    const std::size_t at = text.find(kBefore);
+    const std::string version = at == std::string::npos ? text : text.substr(at + kBefore.size());
+    int major = 0, minor = 0, patch = 0, length = 0;
+    if (version.empty())
+      continue;
+    if (std::sscanf(version.c_str(), "%d.%d.%d%n", &major, &minor, &patch, &length) != 3 ||
+        std::strchr("+'\n", version.c_str()[length]) == nullptr)
+      return {};
+    return fmt::format("{}.{}", major, minor);
+  }
+  return {};
 }
 
 std::string tap_folder(const std::string& taps, const std::string& libtorch) {

@@ -23,8 +23,15 @@ Result<Torch> torch_of_command(const std::vector<std::string>& command);
 /// Of this Python, script or program and no other. Errors: kEnvironment, it has none.
 Result<Torch> torch_of_program(const std::string& program);
 
+/// In this folder. Errors: kEnvironment, none is there, or one of another version.
+Result<Torch> torch_in(const std::string& root);
+
 /// Where the tap for this libtorch_cpu.so lies among `taps`, as the shim looks for it
 /// (harness/tap/shim.c): it finds out only then which LibTorch a process loads.
 std::string tap_folder(const std::string& taps, const std::string& libtorch);
+
+/// "2.15" of a release; empty for what was built from a state between two, which may be laid out
+/// otherwise.
+std::string release_of(const Torch& torch);
 
 }  // namespace lockstep::entry

@@ -19,10 +19,9 @@ using Kind = launch::RunEvent::Kind;
 constexpr std::chrono::milliseconds kLookAtJoiningAfter{2'000};  // Of the failure of a rank.
 constexpr std::chrono::seconds kStartMayTake{60};  // Imports, downloads: nothing is recorded yet.
 
-Duration limit_of(const WatchOptions& options) {
-  return options.stall_limit_s > 0 ? std::chrono::duration_cast<Duration>(
-                                         std::chrono::duration<double>(options.stall_limit_s))
-                                   : Duration::max();
+Duration limit_of(double seconds) {
+  return seconds > 0 ? std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds))
+                     : Duration::max();
 }
 
 /// Before that its ranks import, those of its next training, too, or it has none: that nothing is
@@ -46,17 +45,19 @@ Watch::Watch(const WatchOptions& options, const Clock& clock, const Notices& not
       clock_(clock),
       notices_(notices),
       record_(std::move(record)),
-      schedule_(limit_of(options)) {}
+      schedule_(limit_of(options.stall_limit_s)) {}
 
 std::optional<std::string> Watch::certain_hang(const Run& live) const {
   return hang_told_ ? std::nullopt : checkers::certain_deadlock_of_all(live);
 }
 
 std::string Watch::follow(LiveJob& job) {
+  if (options_.time_limit_s > 0)
+    ends_at_ = clock_() + limit_of(options_.time_limit_s);
   while (true) {
     std::optional<std::string> end;
     const TimePoint next_step = schedule_.due(job.last_move());
-    const launch::RunEvent event = job.wait(std::min(next_step, next_look_at_joining_));
+    const launch::RunEvent event = job.wait(std::min({next_step, next_look_at_joining_, ends_at_}));
     switch (event.kind) {
       case Kind::kOver:
         return "";
@@ -64,7 +65,7 @@ std::string Watch::follow(LiveJob& job) {
         end = tell_hang(event.text, job);
         break;
       case Kind::kInterrupted:
-        return interrupted(event, job);
+        return interrupted(event.text, event.since_ns, job);
       case Kind::kDeadline:
         end = at_deadline(job);
         break;
@@ -86,6 +87,8 @@ std::string Watch::follow(LiveJob& job) {
 
 /// Why the job must be ended, if it must.
 std::optional<std::string> Watch::at_deadline(LiveJob& job) {
+  if (clock_() >= ends_at_)
+    return interrupted(fmt::format("--time-limit {} s", options_.time_limit_s), 0, job);
   if (clock_() >= next_look_at_joining_) {
     const std::optional<std::string> why = look_at_joining(job);
     return why ? tell_hang(*why, job) : std::nullopt;
@@ -134,13 +137,14 @@ std::string Watch::give_up(LiveJob& job) {
   return why;
 }
 
-std::string Watch::interrupted(const launch::RunEvent& event, LiveJob& job) {
+/// `since_ns`: when it began to end by itself; 0: now.
+std::string Watch::interrupted(const std::string& why, std::uint64_t since_ns, LiveJob& job) {
   job.sample(/*before_the_end=*/true);
-  tell_activity("STOPPING", event.text, job);
-  record_(Acted{.at_ns = event.since_ns != 0 ? event.since_ns : ns_of(clock_()),
+  tell_activity("STOPPING", why, job);
+  record_(Acted{.at_ns = since_ns != 0 ? since_ns : ns_of(clock_()),
                 .action = "interrupted",
-                .reason = event.text});
-  return event.text;
+                .reason = why});
+  return why;
 }
 
 /// What is there when the notice comes, too, has lasted. (Whoever imports moves.)

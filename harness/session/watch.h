@@ -20,6 +20,7 @@ enum class OnHang : std::uint8_t { kEnd, kReport };
 struct WatchOptions {
   OnHang on_hang{OnHang::kEnd};
   double stall_limit_s{};    ///< 0: none.
+  double time_limit_s{};     ///< 0: none.
   bool ranks_are_started{};  ///< By us: nobody starts one again that failed.
 };
 
@@ -41,7 +42,7 @@ class Watch {
   std::optional<std::string> tell_hang(const std::string& what, const LiveJob& job);
   std::optional<std::string> look_at_joining(LiveJob& job);
   std::string give_up(LiveJob& job);
-  std::string interrupted(const launch::RunEvent& event, LiveJob& job);
+  std::string interrupted(const std::string& why, std::uint64_t since_ns, LiveJob& job);
   void look_before_notice(LiveJob& job);
   void tell_stall(LiveJob& job);
   void tell_activity(std::string_view word, const std::string& what, const LiveJob& job) const;
@@ -53,6 +54,7 @@ class Watch {
   Record record_;
   StallSchedule schedule_;
   TimePoint next_look_at_joining_{TimePoint::max()};
+  TimePoint ends_at_{TimePoint::max()};
   bool hang_told_{};
 };
 

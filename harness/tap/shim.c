@@ -5,6 +5,8 @@
  * In the environment:
  *   LOCKSTEP_TAPS     <this>-<size>-<time> is the folder of the tap that was compiled for the
  *                     libtorch_cpu.so of this size, written at this time
+ *   LOCKSTEP_READY_TAPS  <this>/<major.minor> is the folder of a tap that came with lockstep, for
+ *                     releases of this torch; absent if none did
  *   LOCKSTEP_HISTORY  where the tap writes, and where the shim says why a process stays unseen, or
  *                     that it chose its devices too late
  *   LOCKSTEP_LAST_WORDS  set where a launcher of the user's has the stderr of the ranks: what a
@@ -92,6 +94,45 @@ static void stay_unseen(const char* directory, const char* torch, const char* wh
   tell(directory, "unseen", text);
 }
 
+/* The number of the release that this library is of, "2.15"; 0 if it is of none: what is built from
+ * a state between two may be laid out otherwise. As release_of of harness/entry/torch.h. */
+static int find_release(const char* libtorch, char* release, size_t size) {
+  static const char* const files[] = {"/version.py", "/build-version"};
+  static const char before[] = "\n__version__ = '";
+  char path[PATH_MAX], text[1024];
+  for (int i = 0; i < 2; ++i) {
+    const char* const lib = strstr(libtorch, "/lib/libtorch_cpu.so");
+    if (lib == NULL ||
+        snprintf(path, sizeof path, "%.*s%s", (int)(lib - libtorch), libtorch, files[i]) >=
+            (int)sizeof path)
+      return 0;
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t bytes = file < 0 ? -1 : read(file, text, sizeof text - 1);
+    if (file >= 0)
+      close(file);
+    if (bytes < 0)
+      continue;
+    text[bytes] = 0;
+    const char* const python = strstr(text, before);
+    const char* const version = python != NULL ? python + sizeof before - 1 : text;
+    int major, minor, patch, length = 0;
+    if (sscanf(version, "%d.%d.%d%n", &major, &minor, &patch, &length) != 3 ||
+        strchr("+'\n", version[length]) == NULL)
+      return 0;
+    return snprintf(release, size, "%d.%d", major, minor) < (int)size;
+  }
+  return 0;
+}
+
+static int find_ready_tap(const char* libtorch, char* tap) {
+  const char* const ready = getenv("LOCKSTEP_READY_TAPS");
+  char release[32];
+  if (ready == NULL || !find_release(libtorch, release, sizeof release))
+    return 0;
+  snprintf(tap, PATH_MAX, "%s/%s/liblockstep_tap.so", ready, release);
+  return access(tap, F_OK) == 0;
+}
+
 /* As tap_folder of harness/entry/torch.h. */
 static int find_tap(const char* taps, const char* libtorch, char* tap) {
   struct stat is;
@@ -114,7 +155,7 @@ static void enter_if_torch_is_there(void) {
     char tap[PATH_MAX];
     if (taps == NULL || history == NULL)
       ; /* The job's environment was replaced: nobody asks for a tap. */
-    else if (!find_tap(taps, torch->l_name, tap))
+    else if (!find_tap(taps, torch->l_name, tap) && !find_ready_tap(torch->l_name, tap))
       stay_unseen(history, torch->l_name,
                   "no tap was built for this LibTorch (lockstep tap build --python PYTHON)");
     else {

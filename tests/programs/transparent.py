@@ -26,6 +26,7 @@ RANK = int(os.environ.get("RANK", "0"))
 OF_LOCKSTEP = {
     "environment LD_PRELOAD": "the shim comes after what the user preloads; a test of its own looks at the order",
     "environment LOCKSTEP_TAPS": "where the shim finds the tap, which a launcher's children need too",
+    "environment LOCKSTEP_READY_TAPS": "the same, where taps came with lockstep",
     "environment LOCKSTEP_HISTORY": "where the tap writes",
     "environment LOCKSTEP_SUPERVISOR": "who adopts orphans, for the shim to tell them what they would be told without it",
     "environment LOCKSTEP_LAST_WORDS": "that the stderr of the ranks is their launcher's, so that the shim keeps the end of it",

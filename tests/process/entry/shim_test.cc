@@ -297,6 +297,30 @@ TEST_F(Shim, IntoAnotherLibTorchTheTapDoesNotGo) {
                   ": no tap was built for this LibTorch (lockstep tap build --python PYTHON)\n"));
 }
 
+TEST_F(Shim, ATapThatCameWithLockstepIsThatOfTheRelease) {
+  build_torch();
+  const fs::path ready = folder_ / "ready";
+  fs::create_directories(ready / "2.15");
+  fs::rename(tap(), ready / "2.15/liblockstep_tap.so");
+  const std::string library = (folder_ / "torch/lib/libtorch_cpu.so").string();
+  const auto loads = [&](const std::string& file, const std::string& text) {
+    for (const char* const name : {"version.py", "build-version"})
+      fs::remove(folder_ / "torch" / name);
+    std::ofstream(folder_ / "torch" / file) << text;
+    return run({(folder_ / "program").string(), library},
+               {"LOCKSTEP_READY_TAPS=" + ready.string()})
+        .output;
+  };
+  const std::string python = "__all__ = ['__version__']\n__version__ = ";
+  EXPECT_THAT(loads("version.py", python + "'2.15.1+cu132'\n"), HasSubstr("torch\ntap\nloaded"));
+  EXPECT_THAT(loads("build-version", "2.15.0+cpu\n"), HasSubstr("torch\ntap\nloaded"));
+  EXPECT_THAT(reasons(), ElementsAre());
+  EXPECT_THAT(loads("version.py", python + "'2.14.0'\n"), HasSubstr("torch\nloaded"));
+  EXPECT_THAT(loads("version.py", python + "'2.15.0a0+git12'\n"), HasSubstr("torch\nloaded"));
+  EXPECT_THAT(loads("no.py", ""), HasSubstr("torch\nloaded"));
+  EXPECT_THAT(reasons(), testing::Each(HasSubstr("no tap was built for this LibTorch")));
+}
+
 TEST_F(Shim, ATapThatCannotBeLoadedSaysWhy) {
   build_torch();
   std::ofstream(tap()) << "none";

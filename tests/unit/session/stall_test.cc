@@ -52,6 +52,19 @@ TEST_F(Stall, IsToldAfterTenSecondsAndAgainAfterTwiceTheTime) {
   EXPECT_THAT(run.acts, IsEmpty());
 }
 
+TEST_F(Stall, ATimeLimitEndsWhatMovesToo) {
+  watched_.emplace(waiting_run(), begin_of(waiting_run()),
+                   session::WatchOptions{.time_limit_s = 12});
+  for (int second = 1; second < 20; ++second)
+    watched_->job.moves_at(seconds(second));
+  watched_->job.is_over_at(seconds(20));
+  EXPECT_EQ(watched_->follow(), "--time-limit 12 s");
+  EXPECT_EQ(watched_->job.elapsed(), seconds(12));
+  EXPECT_THAT(watched_->told(), ElementsAre("STOPPING  [ 12.00 s]  --time-limit 12 s"));
+  ASSERT_EQ(watched_->acts.size(), 1U);
+  EXPECT_EQ(watched_->acts[0].action, "interrupted");
+}
+
 TEST_F(Stall, IsToldAgainOnlyAfterAMove) {
   Watched& run = watched(waiting_run());
   run.job.moves_at(seconds(12));
