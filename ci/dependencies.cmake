@@ -8,7 +8,8 @@ if(LOCKSTEP_STATIC)
   # Debian has no static fmt: its headers hold all of it, and the linker leaves out a library that nobody needs.
   set(Boost_USE_STATIC_LIBS ON)
   set_property(TARGET fmt::fmt APPEND PROPERTY INTERFACE_COMPILE_DEFINITIONS FMT_HEADER_ONLY=1)
-  add_link_options(-static-libstdc++ -static-libgcc -Wl,--as-needed)
+  # The C++ runtime stays shared: a static one of Debian 12 needs glibc 2.36, and PyTorch images have 2.35.
+  add_link_options(-Wl,--as-needed)
   set(CMAKE_FIND_LIBRARY_SUFFIXES .a)
 endif()
 find_package(Boost 1.81 REQUIRED COMPONENTS filesystem)

@@ -11,7 +11,16 @@
 
 namespace lockstep::cli {
 
-enum class Format : std::uint8_t { kHuman, kJson, kJunit, kConcise };
+enum class Format : std::uint8_t {
+  kHuman,
+  kJson,
+  kJunit,
+  kConcise,
+  kSarif,
+  kGithub,
+  kGitlab,
+  kMarkdown
+};
 
 struct Output {
   Format format{Format::kHuman};

@@ -39,7 +39,11 @@ void add_output(CLI::App& command, Output& output) {
                      {{"human", Format::kHuman},
                       {"json", Format::kJson},
                       {"junit", Format::kJunit},
-                      {"concise", Format::kConcise}});
+                      {"concise", Format::kConcise},
+                      {"sarif", Format::kSarif},
+                      {"github", Format::kGithub},
+                      {"gitlab", Format::kGitlab},
+                      {"markdown", Format::kMarkdown}});
   add_choice<ColorChoice>(command, "--color", output.color,
                           {{"auto", ColorChoice::kAuto},
                            {"always", ColorChoice::kAlways},

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "harness/cli/commands.h"
+#include "harness/report/annotations.h"
 #include "harness/report/json.h"
 #include "harness/report/junit.h"
 #include "harness/verdict/exit_codes.h"
@@ -57,6 +58,8 @@ HumanOptions human_options_here(const Output& output, const std::string& directo
 }
 
 std::string render(const Report& report, const Output& output, const HumanOptions& human) {
+  std::error_code failed;
+  const std::string here = std::filesystem::current_path(failed).string();
   switch (output.format) {
     case Format::kHuman:
       return render_human(report, human);
@@ -66,6 +69,14 @@ std::string render(const Report& report, const Output& output, const HumanOption
       return render_junit(report);
     case Format::kConcise:
       return render_concise(report, human);
+    case Format::kSarif:
+      return render_sarif(report, here);
+    case Format::kGithub:
+      return render_github(report, here);
+    case Format::kGitlab:
+      return render_gitlab(report, here);
+    case Format::kMarkdown:
+      return render_markdown(report);
   }
   return {};
 }
