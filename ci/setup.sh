@@ -4,7 +4,7 @@
 
 torch_pin=2.15.0     # what development and CI use
 torch_compat=2.11.0  # the oldest that is supported
-python_packages="numpy safetensors pytest pytest-xdist"
+python_packages="numpy safetensors pytest pytest-xdist jsonschema"
 
 packages=(g++ binutils cmake ninja-build ccache git python3
   libboost1.81-dev libboost-filesystem1.81-dev libfmt-dev nlohmann-json3-dev libcli11-dev libdw-dev

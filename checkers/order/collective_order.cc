@@ -102,9 +102,9 @@ bool exchange_disagrees(const GroupView& group, const std::vector<At>& calls) {
     const auto rank = static_cast<std::uint64_t>(at.member->about().my_rank);
     sent += history::share_of_sender(rank) *
             (call.exchange->sent != 0 ? call.exchange->sent : call.numel_in / size * all_receivers);
-    received +=
-        history::share_of_receiver(rank) *
-        (call.exchange->received != 0 ? call.exchange->received : call.numel_out / size * all_senders);
+    received += history::share_of_receiver(rank) * (call.exchange->received != 0
+                                                        ? call.exchange->received
+                                                        : call.numel_out / size * all_senders);
   }
   return sent != received;
 }
@@ -140,9 +140,10 @@ Finding sums_differ(const Run& run, const GroupView& group, std::uint64_t seq,
   finding.headline =
       in_sum ? fmt::format("the sizes of {} do not add up over its {} ranks",
                            group.label(*calls.front().call), group.size)
-             : fmt::format("the splits of {} do not fit each other: what a rank sends to another is "
-                           "not what that one expects of it",
-                           group.label(*calls.front().call));
+             : fmt::format(
+                   "the splits of {} do not fit each other: what a rank sends to another is "
+                   "not what that one expects of it",
+                   group.label(*calls.front().call));
   return finding;
 }
 

@@ -162,7 +162,9 @@ int run(int argc, char** argv) {
   CLI::App& tap = *app.add_subcommand("tap", "What `run` enters a program with");
   tap.require_subcommand(1);
   CLI::App& build = *tap.add_subcommand("build", "Compile it now, and not when a job starts");
-  build.add_option("--python", parsed.tap.program, "For the torch of this Python, or of this program")
+  build
+      .add_option("--python", parsed.tap.program,
+                  "For the torch of this Python, or of this program")
       ->capture_default_str();
   build.add_option("--torch", parsed.tap.torch, "For the torch in this folder (include/, lib/)");
   build.add_option("--into", parsed.tap.into, "Into this folder, to be brought along")

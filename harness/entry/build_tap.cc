@@ -149,8 +149,8 @@ std::optional<Built> ready_tap(const std::string& taps, const Torch& torch) {
   std::error_code failed;
   if (folder.empty() || release.empty() || !fs::exists(folder / release / kTap, failed))
     return std::nullopt;
-  return Built{taps, folder.string(), (folder / release / kTap).string(),
-               (folder / kShim).string(), false};
+  return Built{taps, folder.string(), (folder / release / kTap).string(), (folder / kShim).string(),
+               false};
 }
 
 Result<void> compile(const std::string& compiler, Words command, const fs::path& result) {
@@ -249,8 +249,11 @@ Result<Built> build_ready_tap(const Torch& torch, const std::string& folder, con
   if (!program)
     return program.error();
   const fs::path sources = sources_folder();
-  Built built{{}, folder, (fs::path(folder) / release / kTap).string(),
-              (fs::path(folder) / kShim).string(), true};
+  Built built{{},
+              folder,
+              (fs::path(folder) / release / kTap).string(),
+              (fs::path(folder) / kShim).string(),
+              true};
   std::error_code failed;
   fs::create_directories(fs::path(folder) / release, failed);
   if (failed)

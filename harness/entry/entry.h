@@ -40,8 +40,8 @@ struct Built {
   bool fresh{};  ///< Just compiled; else found in the cache.
 };
 
-/// Compiles what is not there yet, and did not come with lockstep. Errors: kEnvironment (no compiler, no headers, nowhere to
-/// write).
+/// Compiles what is not there yet, and did not come with lockstep. Errors: kEnvironment (no
+/// compiler, no headers, nowhere to write).
 Result<Built> build_tap(const Torch& torch, const Say& say = {});
 
 /// The same into a folder that lockstep is to bring along (share/lockstep/taps): the shim, and the

@@ -267,9 +267,9 @@ constexpr std::uint64_t hash_bytes(const char* bytes, std::size_t count) {
 }
 
 /// All-to-all: what rank i sends to rank j must be what j receives from i, for each pair. A rank
-/// tells two sums: `sent` is the sum over j of share_of_receiver(j) times the elements that it sends
-/// to j, `received` that over i of share_of_sender(i) times those that it receives from i. If all
-/// pairs fit, the sum over all ranks r of share_of_sender(r) * sent equals that of
+/// tells two sums: `sent` is the sum over j of share_of_receiver(j) times the elements that it
+/// sends to j, `received` that over i of share_of_sender(i) times those that it receives from i. If
+/// all pairs fit, the sum over all ranks r of share_of_sender(r) * sent equals that of
 /// share_of_receiver(r) * received; if one does not, they differ (but for one case in about 2^63).
 /// 0 where a rank deals its elements out evenly.
 constexpr std::uint64_t share_of_sender(std::uint64_t rank) { return mix(0x73656e64, rank) | 1; }

@@ -12,7 +12,7 @@ namespace lockstep {
 /// What was meant to happen, written by the supervisor before the first process starts
 /// (RUN/run.json).
 struct Plan {
-  std::string id{};  ///< Of the run.
+  std::string id{};          ///< Of the run.
   std::uint64_t begun_ns{};  ///< When it was asked for; 0 = not known.
   std::vector<std::string> command{};
   std::int32_t world_size{};

@@ -76,7 +76,7 @@ struct Collective {
   std::int32_t tag{};
   std::uint64_t numel_in{};     ///< Elements handed in, summed over the tensors of this rank.
   std::uint64_t numel_out{};    ///< Elements of the result, likewise.
-  std::uint64_t counts_hash{};  ///< Of the per-tensor sizes or splits; equal lists hash alike.
+  std::uint64_t counts_hash{};  ///< Of the per-tensor sizes; equal lists hash alike.
   /// Of an all-to-all, whom it sends how much and from whom it receives how much (format.h).
   struct Exchange {
     std::uint64_t sent{}, received{};

@@ -58,10 +58,9 @@ std::string uri_of(std::string_view path) {
 
 std::string fingerprint_of(const Finding& finding, const std::string& root) {
   const SiteRef* const place = place_of(finding);
-  const std::string text =
-      fmt::format("{}\n{}\n{}\n{}", text_of(finding.code), finding.op,
-                  place == nullptr ? "" : file_of(*place, root).name,
-                  place == nullptr ? "" : place->function);
+  const std::string text = fmt::format("{}\n{}\n{}\n{}", text_of(finding.code), finding.op,
+                                       place == nullptr ? "" : file_of(*place, root).name,
+                                       place == nullptr ? "" : place->function);
   std::uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a
   for (const char c : text)
     hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
@@ -88,10 +87,10 @@ Json location_of(const SiteRef& site, const std::string& root) {
   Json artifact = {{"uri", (file.in_repository ? "" : "file://") + uri_of(file.name)}};
   if (file.in_repository)
     artifact["uriBaseId"] = "%SRCROOT%";
-  Json location = {{"physicalLocation",
-                    {{"artifactLocation", artifact},
-                     {"region", {{"startLine", std::max(site.line, 1)}}}}},
-                   {"message", {{"text", fmt::format("rank {}: {}", site.rank.value, site.role)}}}};
+  Json location = {
+      {"physicalLocation",
+       {{"artifactLocation", artifact}, {"region", {{"startLine", std::max(site.line, 1)}}}}},
+      {"message", {{"text", fmt::format("rank {}: {}", site.rank.value, site.role)}}}};
   if (!site.function.empty())
     location["logicalLocations"] = Json::array({{{"fullyQualifiedName", site.function}}});
   return location;
@@ -164,7 +163,8 @@ Json rules_of(const std::vector<PlacedFinding>& findings) {
 std::string escaped(std::string_view text, bool is_property) {
   std::string out;
   for (const char c : text) {
-    const bool special = c == '%' || c == '\r' || c == '\n' || (is_property && (c == ':' || c == ','));
+    const bool special =
+        c == '%' || c == '\r' || c == '\n' || (is_property && (c == ':' || c == ','));
     out += special ? fmt::format("%{:02X}", static_cast<unsigned char>(c)) : std::string(1, c);
   }
   return out;
@@ -205,7 +205,8 @@ std::string render_github(const Report& report, const std::string& root) {
   std::string out;
   for (const PlacedFinding& placed : report::all_findings(report)) {
     const Finding& finding = *placed.finding;
-    const std::string_view word = finding.severity == Severity::kNote ? "notice" : level_of(finding.severity);
+    const std::string_view word =
+        finding.severity == Severity::kNote ? "notice" : level_of(finding.severity);
     out += command(word, place_of(finding),
                    fmt::format("{} {}", text_of(finding.code), row_of(finding.code).title),
                    message_of(placed), root);

@@ -141,9 +141,8 @@ std::string Watch::give_up(LiveJob& job) {
 std::string Watch::interrupted(const std::string& why, std::uint64_t since_ns, LiveJob& job) {
   job.sample(/*before_the_end=*/true);
   tell_activity("STOPPING", why, job);
-  record_(Acted{.at_ns = since_ns != 0 ? since_ns : ns_of(clock_()),
-                .action = "interrupted",
-                .reason = why});
+  record_(Acted{
+      .at_ns = since_ns != 0 ? since_ns : ns_of(clock_()), .action = "interrupted", .reason = why});
   return why;
 }
 

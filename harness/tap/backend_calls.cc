@@ -66,8 +66,6 @@ Call from_to(Out& outputs, In& inputs, const Options& options) {
 Call with_splits(Tensor& output, Tensor& input, Splits& outputs, Splits& inputs,
                  const c10d::AllToAllOptions& options) {
   Call call = described(Op::kAllToAllSingle, output, input, options);
-  call.add_splits(outputs);
-  call.add_splits(inputs);
   call.set_exchange(output, input, outputs, inputs);
   return call;
 }

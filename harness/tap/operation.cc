@@ -185,11 +185,6 @@ void Call::set_tensors(const Counts& in, const Counts& out) {
   gpu = in.gpu >= 0 ? in.gpu : out.gpu;
 }
 
-void Call::add_splits(const std::vector<std::int64_t>& splits) {
-  for (const std::int64_t split : splits)
-    issue.counts_hash = history::mix(issue.counts_hash, static_cast<std::uint64_t>(split));
-}
-
 namespace {
 
 std::uint64_t elements_of_row(const at::Tensor& tensor) {
@@ -254,8 +249,6 @@ Call Operation::read(const c10::IValue* arguments) const {
   for (const int at : outputs_)
     add(arguments[at], out);
   call.set_tensors(in, out);
-  for (const int at : splits_)
-    call.add_splits(arguments[at].toIntVector());
   if (op_ == Op::kAllToAllSingle && splits_.size() == 2)  // Those of the output come first.
     call.set_exchange(arguments[outputs_.front()].toTensor(), arguments[inputs_.front()].toTensor(),
                       arguments[splits_[0]].toIntVector(), arguments[splits_[1]].toIntVector());

@@ -42,9 +42,7 @@ struct Call {
   bool on_device{};        ///< Not all of its tensors are in memory of the CPU.
   std::int32_t gpu{-1};    ///< Index of the first of them on one; see Writer::set_device.
 
-  /// The splits of an operation, if it has any, are to be added behind them.
   void set_tensors(const Counts& in, const Counts& out);
-  void add_splits(const std::vector<std::int64_t>& splits);
   /// How many rows of each tensor go to and come from whom; empty: all as many.
   void set_exchange(const at::Tensor& output, const at::Tensor& input,
                     const std::vector<std::int64_t>& outputs,

@@ -102,9 +102,8 @@ static int find_release(const char* libtorch, char* release, size_t size) {
   char path[PATH_MAX], text[1024];
   for (int i = 0; i < 2; ++i) {
     const char* const lib = strstr(libtorch, "/lib/libtorch_cpu.so");
-    if (lib == NULL ||
-        snprintf(path, sizeof path, "%.*s%s", (int)(lib - libtorch), libtorch, files[i]) >=
-            (int)sizeof path)
+    if (lib == NULL || snprintf(path, sizeof path, "%.*s%s", (int)(lib - libtorch), libtorch,
+                                files[i]) >= (int)sizeof path)
       return 0;
     const int file = open(path, O_RDONLY | O_CLOEXEC);
     const ssize_t bytes = file < 0 ? -1 : read(file, text, sizeof text - 1);

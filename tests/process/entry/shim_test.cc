@@ -307,8 +307,7 @@ TEST_F(Shim, ATapThatCameWithLockstepIsThatOfTheRelease) {
     for (const char* const name : {"version.py", "build-version"})
       fs::remove(folder_ / "torch" / name);
     std::ofstream(folder_ / "torch" / file) << text;
-    return run({(folder_ / "program").string(), library},
-               {"LOCKSTEP_READY_TAPS=" + ready.string()})
+    return run({(folder_ / "program").string(), library}, {"LOCKSTEP_READY_TAPS=" + ready.string()})
         .output;
   };
   const std::string python = "__all__ = ['__version__']\n__version__ = ";

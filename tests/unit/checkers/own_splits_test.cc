@@ -67,7 +67,8 @@ TEST(Splits, ThatFitPairByPairAreRight) {
                                           {exchanges({0, 3, 3}, {1, 9, 3})}};
   EXPECT_TRUE(checkers::CollectiveOrder().check(make_run(ranks)).findings.empty());
   // One that deals out evenly says no more than how much that is.
-  ranks = {{exchanges({2, 2, 2}, {2, 2, 2})}, {exchanges({2, 2, 2}, {2, 2, 2})},
+  ranks = {{exchanges({2, 2, 2}, {2, 2, 2})},
+           {exchanges({2, 2, 2}, {2, 2, 2})},
            {exchanges({2, 2, 2}, {2, 2, 2})}};
   ranks[1][0].record.exchange = Collective::Exchange{};
   EXPECT_TRUE(checkers::CollectiveOrder().check(make_run(ranks)).findings.empty());

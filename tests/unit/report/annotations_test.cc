@@ -48,9 +48,10 @@ TEST(Sarif, AFindingLiesAtTheLineOfItsCulprit) {
   EXPECT_EQ(result["relatedLocations"][0]["physicalLocation"]["artifactLocation"]["uri"],
             "a%20dir/train.py");
   EXPECT_EQ(result["codeFlows"][0]["threadFlows"][1]["id"], "rank 1");
-  EXPECT_EQ(result_of(one(Severity::kError, {kElsewhere}))["locations"][0]["physicalLocation"]
-                     ["artifactLocation"]["uri"],
-            "file:///usr/lib/data.py");
+  EXPECT_EQ(
+      result_of(one(Severity::kError,
+                    {kElsewhere}))["locations"][0]["physicalLocation"]["artifactLocation"]["uri"],
+      "file:///usr/lib/data.py");
   EXPECT_FALSE(result_of(one(Severity::kError, {})).contains("locations"));
 }
 
