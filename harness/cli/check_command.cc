@@ -3,7 +3,9 @@
 
 #include "harness/cli/commands.h"
 #include "harness/history/run_directory.h"
+#include "harness/model/worlds.h"
 #include "harness/session/job_report.h"
+#include "harness/session/picture.h"
 
 namespace lockstep::cli {
 namespace {
@@ -18,6 +20,24 @@ Result<Report> judge_directory(const std::string& directory) {
 }
 
 }  // namespace
+
+int run_show_command(const std::string& run_directory, const std::string& to) {
+  const Result<Report> report = judge_directory(run_directory);
+  if (!report)
+    return report_error(report.error());
+  std::vector<World> worlds;
+  if (report->cases.empty()) {
+    Result<Run> run = history::open_run(run_directory);
+    if (!run)
+      return report_error(run.error());
+    worlds = worlds_of(std::move(*run));
+  }
+  const std::string path = to.empty() ? run_directory + "/report.html" : to;
+  if (auto written = write_file(path, session::render_page(*report, worlds)); !written)
+    return report_error(written.error());
+  std::printf("%s\n", shown_path(path).c_str());
+  return 0;
+}
 
 int run_check_command(const std::string& run_directory, const Output& output) {
   const Result<Report> report = judge_directory(run_directory);

@@ -51,6 +51,8 @@ struct RunCommand {
 int run_run_command(const RunCommand& command);
 int run_suite_command(const SuiteCommand& command, const std::vector<std::string>& arguments);
 int run_check_command(const std::string& run_directory, const Output& output);
+/// `to`: the page; empty: report.html in that directory.
+int run_show_command(const std::string& run_directory, const std::string& to);
 /// `run_directory`: only of that run; empty: of all. `dry_run`: only list.
 int run_clean_command(const std::string& run_directory, bool dry_run);
 int run_explain_command(const std::string& code);
@@ -61,6 +63,9 @@ struct TapBuild {
   std::string into{};   ///< Empty: the user's cache.
 };
 int run_tap_build_command(const TapBuild& build);
+
+/// Errors: kIo.
+Result<void> write_file(const std::string& path, const std::string& text);
 
 /// "lockstep: WHAT" and the next step, to stderr. Returns the status that goes with its kind.
 int report_error(const Error& error);

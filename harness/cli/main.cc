@@ -151,6 +151,10 @@ int run(int argc, char** argv) {
       *app.add_subcommand("check", "Judge a finished run again, without running anything");
   check.add_option("RUN", parsed.run, "Its directory")->required();
   add_output(check, parsed.check_output);
+  std::string page;
+  CLI::App& show = *app.add_subcommand("show", "Make one page of a run, to be read in a browser");
+  show.add_option("RUN", parsed.run, "Its directory")->required();
+  show.add_option("--html", page, "Where to write it (default RUN/report.html)");
   bool dry_run{};
   CLI::App& clean = *app.add_subcommand(
       "clean", "End what runs left behind whose lockstep was killed as a whole");
@@ -181,6 +185,8 @@ int run(int argc, char** argv) {
     return run_run_command(parsed.job);
   if (check.parsed())
     return run_check_command(parsed.run, parsed.check_output);
+  if (show.parsed())
+    return run_show_command(parsed.run, page);
   if (clean.parsed())
     return run_clean_command(parsed.run, dry_run);
   if (explain.parsed())

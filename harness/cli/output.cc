@@ -20,17 +20,17 @@ std::string_view environment(const char* name) {
   return value == nullptr ? std::string_view() : std::string_view(value);
 }
 
+}  // namespace
+
 Result<void> write_file(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file << text;
   file.flush();
   if (!file)
     return Error{Error::Kind::kIo, fmt::format("cannot write {}", path),
-                 "free some space, or name another --run-dir"};
+                 "free some space, or name another place"};
   return {};
 }
-
-}  // namespace
 
 int report_error(const Error& error) {
   fmt::print(stderr, "lockstep: {}\n", error.what);
