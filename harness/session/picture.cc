@@ -126,9 +126,8 @@ Json job_of(const Report& report, const std::vector<World>& worlds) {
   std::size_t rows = 1;
   for (const World& world : worlds)
     rows = std::max(rows, ranks_of(world.run).size());
-  const std::uint64_t places =
-      std::clamp<std::uint64_t>(kCellsMax / rows / std::max<std::size_t>(worlds.size(), 1), 8,
-                                kPlacesMax);
+  const std::uint64_t places = std::clamp<std::uint64_t>(
+      kCellsMax / rows / std::max<std::size_t>(worlds.size(), 1), 8, kPlacesMax);
   for (std::size_t i = 0; i < worlds.size(); ++i) {
     const Job job(worlds[i].run);
     const std::string before = worlds.size() > 1 ? checkers::name_of(worlds, i) + ": " : "";
@@ -196,8 +195,7 @@ std::string render_page(const Report& report, const std::vector<World>& worlds) 
                      {"sources", sources_of(report)}};
   std::string page(kPage);
   constexpr std::string_view kData = "/*DATA*/";
-  const std::string text =
-      inside_script(data.dump(-1, ' ', false, Json::error_handler_t::replace));
+  const std::string text = inside_script(data.dump(-1, ' ', false, Json::error_handler_t::replace));
   return page.replace(page.find(kData), kData.size(), text);
 }
 

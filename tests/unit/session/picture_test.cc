@@ -1,0 +1,82 @@
+// Goal: the page holds every rank's calls as the history has them, stays small, and nothing that a
+// run says can break out of its data.
+#include "harness/session/picture.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/support/typed_run.h"
+
+namespace lockstep::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+Json data_of(const std::string& page) {
+  const std::string before = "<script type=\"application/json\" id=\"data\">";
+  const std::size_t begin = page.find(before) + before.size();
+  return Json::parse(page.substr(begin, page.find("</script>", begin) - begin));
+}
+
+std::string page_of(const lockstep::Run& run, const Report& report = {}) {
+  return session::render_page(report, worlds_of(run));
+}
+
+/// Rank 1 has not come to the last call, in which rank 0 waits.
+lockstep::Run waiting() {
+  return make_run({{all_reduce("dp", 8).at("t.py", 7), all_reduce("dp", 8).at("t.py", 9).pending()},
+                   {all_reduce("dp", 8).at("t.py", 7)}});
+}
+
+TEST(Picture, HasEachRanksCallsByPlaceInTheOrder) {
+  const Json job = data_of(page_of(waiting()))["job"];
+  ASSERT_EQ(job["groups"].size(), 1U);
+  const Json& group = job["groups"][0];
+  EXPECT_EQ(group["label"], "dp");
+  EXPECT_EQ(group["rows"][0]["states"], "dp");
+  EXPECT_EQ(group["rows"][1]["states"], "d");
+  EXPECT_EQ(group["rows"][0]["calls"], Json({0, 1}));
+  EXPECT_EQ(job["kinds"][1]["site"], "t.py:9");
+  EXPECT_EQ(job["kinds"][1]["op"], "all_reduce");
+  EXPECT_EQ(job["ranks"].size(), 2U);
+}
+
+TEST(Picture, ShowsThePartAroundTheFirstDivergence) {
+  std::vector<Call> calls(3'000, all_reduce("dp", 8));
+  Report report;
+  report.findings.push_back({.code = Code::kDifferentOp, .group = "dp", .seq = 1'000});
+  const lockstep::Run run = make_run({calls, calls});
+  const Json around = data_of(page_of(run, report))["job"]["groups"][0];
+  const auto first = around["first"].get<std::uint64_t>();
+  EXPECT_LE(first, 1'000U);
+  EXPECT_GE(first + around["rows"][0]["calls"].size(), 1'001U);
+  const Json at_end = data_of(page_of(run))["job"]["groups"][0];
+  EXPECT_EQ(at_end["first"].get<std::uint64_t>() + at_end["rows"][0]["calls"].size(), 3'000U);
+}
+
+TEST(Picture, StaysBelowTwoMegabytes) {
+  const std::vector<Call> calls(500, all_reduce("dp", 8).at("t.py", 7));
+  EXPECT_LE(page_of(make_run(std::vector<std::vector<Call>>(256, calls))).size(), 2U << 20);
+}
+
+TEST(Picture, TextsOfTheRunStayData) {
+  Report report;
+  const std::string hostile = "</script><script>alert(1)</script><!-- <script>";
+  report.findings.push_back({.code = Code::kRankDied, .headline = hostile});
+  const std::string page = page_of(waiting(), report);
+  EXPECT_EQ(page.find("alert(1)</script>"), std::string::npos);
+  EXPECT_EQ(data_of(page)["report"]["findings"][0]["headline"], hostile);
+}
+
+TEST(Picture, OfASuiteHasItsCases) {
+  Report report;
+  report.cases.push_back({.id = "s/i/w2", .scenario = "s", .implementation = "i"});
+  const Json data = data_of(session::render_page(report, {}));
+  EXPECT_TRUE(data["job"].is_null());
+  EXPECT_EQ(data["report"]["cases"][0]["id"], "s/i/w2");
+}
+
+}  // namespace
+}  // namespace lockstep::testing
