@@ -9,7 +9,7 @@
 #include "checkers/exit/rank_failed.h"
 #include "checkers/hang/deadlock.h"
 #include "harness/history/rank_places.h"
-#include "harness/model/gloo_teardown.h"
+#include "harness/model/ending.h"
 #include "harness/model/group_view.h"
 
 namespace lockstep::checkers {
@@ -106,8 +106,7 @@ std::optional<std::int32_t> told_to_launcher(const World& world) {
   for (const ProcessEnd& end : run.ends) {
     if (end.role != Role::kRank || !end.rank)
       continue;
-    const bool by_launcher = ended_as_asked(run, end) &&
-                             end.sender.rfind(fmt::format("pid {} ", world.started_by), 0) == 0;
+    const bool by_launcher = ending_of(run, end).as_asked && end.sender->pid == world.started_by;
     const bool of_its_own = end.exit_status.value_or(0) != 0 && !end.our_signal &&
                             (!status || status == end.exit_status);
     if (by_launcher)
@@ -152,8 +151,9 @@ void tell_status(Finding& finding, const World& world, std::int32_t status) {
   finding.evidence.clear();
   finding.consequences = 0;
   for (const ProcessEnd& end : world.run.ends) {
-    if (end.role == Role::kRank && end.rank && !end.exit_status)
-      finding.evidence.push_back(fmt::format("{} was ended by {}", words({*end.rank}), end.sender));
+    if (end.role == Role::kRank && end.rank && !end.exit_status && end.sender)
+      finding.evidence.push_back(
+          fmt::format("{} was ended by {}", words({*end.rank}), text_of(*end.sender)));
   }
 }
 

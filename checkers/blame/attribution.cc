@@ -8,7 +8,7 @@
 namespace lockstep::checkers {
 namespace {
 
-constexpr std::size_t kHabitWindow = 2048;
+constexpr std::size_t kWindow = 2048;
 
 /// Digests of all members exist and agree for the block that holds `seq`.
 bool digests_agree_through(const GroupView& group, std::uint64_t seq) {
@@ -49,12 +49,12 @@ bool known_before(const GroupView& group, std::uint64_t seq) {
 Attribution blame_minority(const GroupView& group, const std::vector<RankSet>& classes,
                            bool blamable) {
   const auto size = static_cast<std::size_t>(std::max(group.size, 0));
-  if (!blamable || size < 3 || classes.size() < 2)
+  if (!blamable || classes.size() < 2)
     return {};
   const auto largest =
       std::max_element(classes.begin(), classes.end(),
                        [](const RankSet& a, const RankSet& b) { return a.size() < b.size(); });
-  if (2 * largest->size() <= size)
+  if (!is_majority(largest->size(), size))
     return {};
   Attribution result{{}, Confidence::kLikely};
   for (auto it = classes.begin(); it != classes.end(); ++it) {
@@ -66,7 +66,7 @@ Attribution blame_minority(const GroupView& group, const std::vector<RankSet>& c
   return result;
 }
 
-Attribution blame_broken_habit(const Run& run, const GroupView& group, std::uint64_t seq,
+Attribution blame_unusual_call(const Run& run, const GroupView& group, std::uint64_t seq,
                                bool blamable) {
   if (!blamable)
     return {};
@@ -74,10 +74,11 @@ Attribution blame_broken_habit(const Run& run, const GroupView& group, std::uint
   for (const Member& member : group.members) {
     if (member.at(seq) == nullptr)
       return {};
-    const Habit::Kind at_seq = habit(window_around(run, member, seq, kHabitWindow, 0)).kind;
-    if (at_seq == Habit::Kind::kUnknown)
+    const UsualNextCall::Kind at_seq =
+        usual_next_call(window_around(run, member, seq, kWindow, 0)).kind;
+    if (at_seq == UsualNextCall::Kind::kUnknown)
       return {};
-    if (at_seq == Habit::Kind::kBroken)
+    if (at_seq == UsualNextCall::Kind::kBroken)
       broken.insert(member.rank);
   }
   if (broken.size() != 1)

@@ -274,7 +274,7 @@ std::optional<std::size_t> left_out(const std::vector<Token>& shorter,
   return shown ? std::optional(n) : std::nullopt;
 }
 
-Habit habit(const TokenWindow& window) {
+UsualNextCall usual_next_call(const TokenWindow& window) {
   std::vector<Token> calls;
   for (std::size_t p = 0; p < window.tokens.size() && p <= window.position; ++p) {
     if (window.tokens[p].call != nullptr)
@@ -292,17 +292,19 @@ Habit habit(const TokenWindow& window) {
     if (!recurs)
       continue;
     if (occasions > 0 && !same_call(calls[p], calls[last]))
-      return {};  // It never was a habit.
+      return {};  // What came then was never one thing.
     last = p;
     ++occasions;
   }
   if (occasions > 0 && same_call(calls[last], calls[now]))
-    return {Habit::Kind::kFollowed, calls[last].call};
+    return {UsualNextCall::Kind::kFollowed, calls[last].call};
   // A line that it was never at begins something new, such as what is done after the loop.
   const bool been_there = std::any_of(calls.begin(), std::prev(calls.end()), [&](const Token& t) {
     return calls[now].site == 0 || t.site == calls[now].site;
   });
-  return occasions >= 2 && been_there ? Habit{Habit::Kind::kBroken, calls[last].call} : Habit{};
+  return occasions >= 2 && been_there
+             ? UsualNextCall{UsualNextCall::Kind::kBroken, calls[last].call}
+             : UsualNextCall{};
 }
 
 }  // namespace lockstep::checkers

@@ -47,7 +47,7 @@ Explanation explain(const TokenWindow& suspect, const TokenWindow& reference);
 std::optional<std::size_t> left_out(const std::vector<Token>& shorter,
                                     const std::vector<Token>& longer);
 
-struct Habit {
+struct UsualNextCall {
   enum class Kind : std::uint8_t { kUnknown, kFollowed, kBroken };
   Kind kind{};
   const Collective* usual{};  ///< What came the last time, where it is known.
@@ -55,6 +55,6 @@ struct Habit {
 
 /// Whether the call at `position` is the one that always came, so far, after the context before it
 /// (the last eight calls and their sites).
-Habit habit(const TokenWindow& window);
+UsualNextCall usual_next_call(const TokenWindow& window);
 
 }  // namespace lockstep::checkers

@@ -95,11 +95,8 @@ Verdict DescriptorGrowth::check(const Job& job) const {
   Verdict verdict{.name = std::string(name())};
   const std::map<Rank, Growth> all = growths(run);
   verdict.examined["ranks"] = all.size();
-  if (all.empty()) {
-    verdict.outcome = Outcome::kSkipped;
-    verdict.reason = "no rank's descriptors were counted";
-    return verdict;
-  }
+  if (all.empty())
+    return verdict.skip("no rank's descriptors were counted");
   verdict.outcome = Outcome::kPass;
   for (const auto& [rank, growth] : all) {
     if (!is_near_the_limit(growth) || said_so_itself(run, rank))
@@ -114,8 +111,7 @@ Verdict DescriptorGrowth::check(const Job& job) const {
                     growth.last->open, growth.last->limit, growth.first->open);
     OpenDescriptors open = told(run, rank, growth);
     finding.evidence = std::move(open.lines);
-    if (open.opened)
-      finding.sites.push_back(*open.opened);
+    finding.add(open.opened);
     finding.confidence = Confidence::kCertain;
     finding.help = kHelpWithDescriptors;
     verdict.findings.push_back(std::move(finding));

@@ -38,8 +38,7 @@ Finding chosen_too_late(const LateDevices& late, Rank rank) {
                   "when CUDA was initialised, {} at last",
                   late.pid, late.at_start, late.in_force, late.set)};
   finding.help = "set it before the process starts, or before the first call that initialises CUDA";
-  if (site)
-    finding.sites.push_back(*site);
+  finding.add(site);
   return finding;
 }
 
@@ -87,11 +86,8 @@ std::optional<Finding> never_chosen(const Run& run) {
 Verdict DeviceChoice::check(const Job& job) const {
   const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
-  if (!run.plan.scenario.empty() || run.processes.empty()) {
-    verdict.outcome = Outcome::kSkipped;
-    verdict.reason = "no program of a user's was seen inside";
-    return verdict;
-  }
+  if (!run.plan.scenario.empty() || run.processes.empty())
+    return verdict.skip("no program of a user's was seen inside");
   verdict.outcome = Outcome::kPass;
   verdict.examined["processes"] = run.processes.size();
   for (const LateDevices& late : run.late_devices) {

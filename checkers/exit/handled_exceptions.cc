@@ -62,8 +62,7 @@ std::string in_words(const Handled& handled) {
 }
 
 void add_site(const Handled& handled, Finding& finding) {
-  if (const auto site = site_of(handled.rank, handled.seen->raised_at.frames, "raised"))
-    finding.sites.push_back(*site);
+  finding.add(site_of(handled.rank, handled.seen->raised_at.frames, "raised"));
 }
 
 /// Ranks that are about to fail, where others are not.

@@ -12,14 +12,14 @@
 #include "checkers/exit/leftovers.h"
 #include "checkers/exit/rank_left.h"
 #include "checkers/hang/expired_waits.h"
-#include "checkers/hang/rendezvous.h"
 #include "checkers/order/lines_part.h"
+#include "harness/base/signal_name.h"
 #include "harness/history/rank_places.h"
 #include "harness/model/call_site.h"
 #include "harness/model/coverage.h"
+#include "harness/model/ending.h"
 #include "harness/model/error_patterns.h"
 #include "harness/model/failure.h"
-#include "harness/model/gloo_teardown.h"
 #include "harness/model/group_view.h"
 #include "harness/model/recovery.h"
 
@@ -66,16 +66,6 @@ std::string help_with_arguments(const Plan& plan) {
                       : "see what the program printed about its arguments";
 }
 
-/// "after all_reduce #3 at train.py:20", or "in" it.
-std::string at_last_call(const Run& run, Rank rank) {
-  const Process* process = current_process(run, rank);
-  if (process == nullptr || process->collectives.empty())
-    return "before it issued anything";
-  const Collective& call = process->collectives.back();
-  return fmt::format("{} {} #{}{}", in_or_after(call), history::name_of(call.op), call.seq,
-                     at_site(site_of(*process, call, "last")));
-}
-
 /// All others ended by themselves as the first did, for a reason that nobody saw: a launcher tells
 /// of one exception (mp.spawn), and it may be that of all. Empty if anybody ended otherwise.
 RankSet ended_alike_unheard(const Run& run, const std::vector<Failure>& failures) {
@@ -104,17 +94,18 @@ RankSet ended_alike_unheard(const Run& run, const std::vector<Failure>& failures
 /// By whoever ended it; null if that is not known to have raised.
 const Raised* raised_by_its_end(const Run& run, const Failure& first) {
   const auto found = std::find_if(run.raised.begin(), run.raised.end(), [&](const Raised& raised) {
-    return first.ended_by.rfind(fmt::format("pid {} ", raised.pid), 0) == 0;
+    return first.ended_by->pid == raised.pid;
   });
   return found == run.raised.end() ? nullptr : &*found;
 }
 
 /// Nobody failed by itself: who ended them, why, and where each of them was.
 void add_who_ended_it(const Run& run, const Failure& first, Finding& finding) {
+  const std::string by = first.ended_by->pid == 0 ? "somebody" : text_of(*first.ended_by);
   finding.evidence.push_back(
-      first.aborted ? fmt::format("{} had asked it to end", first.ended_by)
+      first.aborted ? fmt::format("{} had asked it to end", by)
       : first.after_a_peer
-          ? fmt::format("{} sent the signal", first.ended_by)
+          ? fmt::format("{} sent the signal", by)
           : "somebody sent the signal to them: a time limit, a scheduler, a person");
   for (const Rank rank : ranks_of(run)) {
     if (finding.evidence.size() < kEvidenceMax)
@@ -173,7 +164,7 @@ void add_evidence(const Run& run, const std::vector<Failure>& failures, const Ra
       ++finding.consequences;
       if (finding.evidence.size() < kEvidenceMax)
         finding.evidence.push_back(
-            fmt::format("rank {} {} after it", failure.rank.value, failure.what));
+            fmt::format("rank {} {} after it", failure.rank.value, in_words(failure)));
     }
   }
   if (was_hidden(run, first.rank)) {
@@ -194,10 +185,10 @@ void add_evidence(const Run& run, const std::vector<Failure>& failures, const Ra
     open = descriptors_of(run, first.rank);
     std::move(open.lines.begin(), open.lines.end(), std::back_inserter(finding.evidence));
     finding.help = kHelpWithDescriptors;
-  } else if (first.exception == kEndedInTeardown) {
+  } else if (first.how == Ended::kInGlooTeardown) {
     finding.help = kHelpWithTeardown;
   }
-  const bool was_ended = !first.ended_by.empty() && (first.after_a_peer || alike.size() > 1);
+  const bool was_ended = first.ended_by && (first.after_a_peer || alike.size() > 1);
   if (was_ended)
     add_who_ended_it(run, first, finding);
   else if (first.after_a_peer && first.waited.empty())
@@ -206,8 +197,7 @@ void add_evidence(const Run& run, const std::vector<Failure>& failures, const Ra
   if (finding.sites.empty() && !was_ended && process != nullptr && !process->collectives.empty())
     finding.evidence.push_back(
         fmt::format("rank {} failed {}", first.rank.value, at_last_call(run, first.rank)));
-  if (open.opened)
-    finding.sites.push_back(*open.opened);
+  finding.add(open.opened);
 }
 
 /// Whoever raises over what it got may be innocent of it: it was another rank's to send.
@@ -230,7 +220,7 @@ Finding died(const Job& job, bool whole) {
   finding.code = Code::kRankDied;
   finding.at_ns = first.at_ns;
   RankSet alike{first.rank};
-  const bool was_ended = !first.ended_by.empty();
+  const bool was_ended = first.ended_by.has_value();
   for (const Failure& failure : failures) {
     const bool alike_came = failure.after_a_peer == first.after_a_peer;
     if ((alike_came && is_one_mistake(failure, first)) ||
@@ -259,84 +249,23 @@ Finding died(const Job& job, bool whole) {
   }
   finding.affected = everyone.minus(finding.culprits);
   const std::string where = first.raised ? at_site(first.raised) : "";
-  const bool were = alike.size() > 1 && first.what.rfind("was ", 0) == 0;
-  finding.headline = fmt::format("{} {}{}{}", words(alike), were ? "were" : "",
-                                 first.what.substr(were ? 3 : 0), where);
+  finding.headline = fmt::format("{} {}{}", words(alike), in_words(first, alike.size()), where);
   const Raised* const cause = was_ended ? raised_by_its_end(run, first) : nullptr;
   if (cause != nullptr && says(cause->text, Says::kAsked))
     finding.evidence.push_back(
         fmt::format("pid {} raised: {}", cause->pid, first_line(cause->text)));
   else if (cause != nullptr)
-    finding.headline = fmt::format("{} raised: {}; it ended {}", first.ended_by,
+    finding.headline = fmt::format("{} raised: {}; it ended {}", text_of(*first.ended_by),
                                    first_line(cause->text), words(alike));
   for (const Failure& failure : failures) {
     if (alike.contains(failure.rank) && failure.raised) {
-      finding.sites.push_back(*failure.raised);
+      finding.add(failure.raised);
       break;
     }
   }
   add_evidence(run, failures, alike, unheard, finding);
   if (got)
     finding.evidence.push_back(*got);
-  return finding;
-}
-
-Finding left(const Run& run, const std::vector<const ProcessEnd*>& leavers,
-             const std::vector<Failure>& failures, bool whole) {
-  const Rank rank = *leavers.front()->rank;
-  Finding finding;
-  finding.code = Code::kLeftEarly;
-  finding.at_ns = leavers.front()->at_ns;
-  const std::string last = at_last_call(run, rank);
-  RankSet alike{rank};
-  for (const ProcessEnd* const leaver : leavers) {
-    if (at_last_call(run, *leaver->rank) == last)
-      alike.insert(*leaver->rank);
-  }
-  const bool most = 2 * alike.size() > ranks_of(run).size();
-  if (!most)
-    alike = {rank};
-  if (!most && (whole || leavers.size() == 1)) {
-    finding.culprits = {rank};
-    finding.confidence = Confidence::kCertain;
-  }
-  finding.affected = ranks_of(run).minus(finding.culprits);
-  const auto aborted = std::find_if(failures.begin(), failures.end(), [&](const Failure& failure) {
-    return failure.rank == rank && failure.exception == kEndedInTeardown;
-  });
-  finding.consequences = failures.size() + leavers.size() - (aborted == failures.end() ? 1 : 2);
-  const Process* process = current_process(run, rank);
-  if (process != nullptr && !process->collectives.empty()) {
-    if (const auto site = site_of(*process, process->collectives.back(),
-                                  finding.culprits.empty() ? "peer" : "culprit"))
-      finding.sites.push_back(*site);
-  }
-  finding.headline = fmt::format("{} {} while others still need {}", words(alike),
-                                 aborted == failures.end() ? "exited with status 0" : "ended",
-                                 alike.size() == 1 ? "it" : "them");
-  finding.evidence.push_back(fmt::format("{} left {}", words(alike), last));
-  if (aborted != failures.end()) {
-    finding.also.push_back(Code::kRankDied);
-    finding.evidence.push_back(fmt::format("{} {}", words({rank}), aborted->what));
-  }
-  if (most)
-    finding.evidence.emplace_back("most left there: the others may have made a call too many");
-  if (const Failure* const found = without_the_store(run, *leavers.front(), failures)) {
-    finding.evidence.push_back(fmt::format("with it went the store; {} {}{}", words({found->rank}),
-                                           found->what, at_site(found->raised)));
-    finding.help = "let all ranks come together (a barrier) before rank 0 leaves";
-  }
-  if (const RankSet joining = waiting_to_join_again(run, *leavers.front()); !joining.empty()) {
-    finding.evidence.push_back(
-        fmt::format("{} came to another init_process_group, and nobody was left to come to it",
-                    words(joining)));
-    if (auto site = where_it_joins(run, *joining.begin()))
-      finding.sites.push_back(std::move(*site));
-  }
-  for (const Request& request : run.requests) {
-    if (request.role == Role::kRank && request.rank == rank && !request.answered_ns)
-      finding.evidence.push_back(fmt::format("its request `{}` was not answered", request.message));
-  }
   return finding;
 }
 
@@ -384,7 +313,7 @@ Verdict RankFailed::check(const Job& job) const {
   const bool left_first = !leavers.empty() && (failures.empty() || failures.front().after_a_peer ||
                                                leavers.front()->at_ns <= failures.front().at_ns);
   if (left_first)
-    verdict.findings.push_back(left(run, leavers, failures, whole));
+    verdict.findings.push_back(left_early(run, leavers, failures, whole));
   else if (auto closed = closed_by_a_wait(run, groups, failures))
     verdict.findings.push_back(std::move(*closed));
   else if (!failures.empty())

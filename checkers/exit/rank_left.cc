@@ -1,10 +1,13 @@
 #include "checkers/exit/rank_left.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "checkers/hang/rendezvous.h"
+#include "harness/model/call_site.h"
+#include "harness/model/ending.h"
 #include "harness/model/error_patterns.h"
-#include "harness/model/gloo_teardown.h"
 #include "harness/model/recovery.h"
 
 namespace lockstep::checkers {
@@ -15,7 +18,7 @@ namespace {
 bool was_needed(const Run& run, const std::vector<GroupView>& groups, Rank rank) {
   for (const GroupView& group : groups) {
     const Member* left = group.member(rank);
-    if (left == nullptr || !left->vouches || was_got_over(run, group, left->issued))
+    if (left == nullptr || !left->is_complete || was_got_over(run, group, left->issued))
       continue;
     for (const Member& member : group.members) {
       if (member.rank == rank || member.issued <= left->issued)
@@ -38,6 +41,17 @@ bool was_needed(const Run& run, const std::vector<GroupView>& groups, Rank rank)
 // A process closes its sockets some time before it has ended.
 constexpr std::uint64_t kTeardownNs = 30'000'000'000;
 
+/// Rank 0 had left, or was about to, when this one found the store gone; or null.
+const Failure* without_the_store(const Run& run, const ProcessEnd& end,
+                                 const std::vector<Failure>& failures) {
+  const auto found = std::find_if(failures.begin(), failures.end(), [&](const Failure& failure) {
+    return end.rank == Rank{0} && failure.rank != end.rank &&
+           failure.at_ns + kTeardownNs > end.at_ns && says(failure.exception, Says::kStoreGone) &&
+           at_work(run, *end.rank, failure.at_ns) == nullptr;
+  });
+  return found == failures.end() ? nullptr : &*found;
+}
+
 }  // namespace
 
 const Collective* at_work(const Run& run, Rank rank, std::uint64_t at_ns) {
@@ -52,23 +66,14 @@ const Collective* at_work(const Run& run, Rank rank, std::uint64_t at_ns) {
   return call == process->collectives.end() ? nullptr : &*call;
 }
 
-const Failure* without_the_store(const Run& run, const ProcessEnd& end,
-                                 const std::vector<Failure>& failures) {
-  const auto found = std::find_if(failures.begin(), failures.end(), [&](const Failure& failure) {
-    return end.rank == Rank{0} && failure.rank != end.rank &&
-           failure.at_ns + kTeardownNs > end.at_ns && says(failure.exception, Says::kStoreGone) &&
-           at_work(run, *end.rank, failure.at_ns) == nullptr;
-  });
-  return found == failures.end() ? nullptr : &*found;
-}
-
 std::vector<const ProcessEnd*> early_leavers(const Run& run, const std::vector<GroupView>& groups,
                                              const std::vector<Failure>& failures) {
   std::vector<const ProcessEnd*> leavers;
   const LauncherEnd* const killed = launcher_killed(run);
   for (const ProcessEnd& end : run.ends) {
     const bool was_orphaned = killed != nullptr && killed->at_ns <= end.at_ns;
-    if (end.role != Role::kRank || !end.rank || !came_to_its_end(run, end) || was_orphaned)
+    if (end.role != Role::kRank || !end.rank || was_orphaned ||
+        !ending_of(run, end).of_the_program())
       continue;
     bool conversation = false;
     bool asked = false;
@@ -87,6 +92,72 @@ std::vector<const ProcessEnd*> early_leavers(const Run& run, const std::vector<G
   std::stable_sort(leavers.begin(), leavers.end(),
                    [](const ProcessEnd* a, const ProcessEnd* b) { return a->at_ns < b->at_ns; });
   return leavers;
+}
+
+std::string at_last_call(const Run& run, Rank rank) {
+  const Process* process = current_process(run, rank);
+  if (process == nullptr || process->collectives.empty())
+    return "before it issued anything";
+  const Collective& call = process->collectives.back();
+  return fmt::format("{} {} #{}{}", in_or_after(call), history::name_of(call.op), call.seq,
+                     at_site(site_of(*process, call, "last")));
+}
+
+Finding left_early(const Run& run, const std::vector<const ProcessEnd*>& leavers,
+                   const std::vector<Failure>& failures, bool whole) {
+  const Rank rank = *leavers.front()->rank;
+  Finding finding;
+  finding.code = Code::kLeftEarly;
+  finding.at_ns = leavers.front()->at_ns;
+  const std::string last = at_last_call(run, rank);
+  RankSet alike{rank};
+  for (const ProcessEnd* const leaver : leavers) {
+    if (at_last_call(run, *leaver->rank) == last)
+      alike.insert(*leaver->rank);
+  }
+  const bool most = 2 * alike.size() > ranks_of(run).size();
+  if (!most)
+    alike = {rank};
+  if (!most && (whole || leavers.size() == 1)) {
+    finding.culprits = {rank};
+    finding.confidence = Confidence::kCertain;
+  }
+  finding.affected = ranks_of(run).minus(finding.culprits);
+  const auto aborted = std::find_if(failures.begin(), failures.end(), [&](const Failure& failure) {
+    return failure.rank == rank && failure.how == Ended::kInGlooTeardown;
+  });
+  finding.consequences = failures.size() + leavers.size() - (aborted == failures.end() ? 1 : 2);
+  const Process* process = current_process(run, rank);
+  if (process != nullptr && !process->collectives.empty()) {
+    finding.add(site_of(*process, process->collectives.back(),
+                        finding.culprits.empty() ? "peer" : "culprit"));
+  }
+  finding.headline = fmt::format("{} {} while others still need {}", words(alike),
+                                 aborted == failures.end() ? "exited with status 0" : "ended",
+                                 alike.size() == 1 ? "it" : "them");
+  finding.evidence.push_back(fmt::format("{} left {}", words(alike), last));
+  if (aborted != failures.end()) {
+    finding.also.push_back(Code::kRankDied);
+    finding.evidence.push_back(fmt::format("{} {}", words({rank}), in_words(*aborted)));
+  }
+  if (most)
+    finding.evidence.emplace_back("most left there: the others may have made a call too many");
+  if (const Failure* const found = without_the_store(run, *leavers.front(), failures)) {
+    finding.evidence.push_back(fmt::format("with it went the store; {} {}{}", words({found->rank}),
+                                           in_words(*found), at_site(found->raised)));
+    finding.help = "let all ranks come together (a barrier) before rank 0 leaves";
+  }
+  if (const RankSet joining = waiting_to_join_again(run, *leavers.front()); !joining.empty()) {
+    finding.evidence.push_back(
+        fmt::format("{} came to another init_process_group, and nobody was left to come to it",
+                    words(joining)));
+    finding.add(where_it_joins(run, *joining.begin()));
+  }
+  for (const Request& request : run.requests) {
+    if (request.role == Role::kRank && request.rank == rank && !request.answered_ns)
+      finding.evidence.push_back(fmt::format("its request `{}` was not answered", request.message));
+  }
+  return finding;
 }
 
 }  // namespace lockstep::checkers

@@ -1,7 +1,8 @@
-// Ranks whose program came to its end while others still needed them.
+// Ranks whose program came to its end while others still needed them (LS102).
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "harness/history/run.h"
@@ -14,13 +15,16 @@ namespace lockstep::checkers {
 /// that does not show.
 const Collective* at_work(const Run& run, Rank rank, std::uint64_t at_ns);
 
-/// Rank 0 had left, or was about to, when this one found the store gone; or null.
-const Failure* without_the_store(const Run& run, const ProcessEnd& end,
-                                 const std::vector<Failure>& failures);
-
 /// Their programs came to their end before they were asked to go or while others needed them; by
 /// time.
 std::vector<const ProcessEnd*> early_leavers(const Run& run, const std::vector<GroupView>& groups,
                                              const std::vector<Failure>& failures);
+
+/// LS102, of those leavers.
+Finding left_early(const Run& run, const std::vector<const ProcessEnd*>& leavers,
+                   const std::vector<Failure>& failures, bool whole);
+
+/// "after all_reduce #3 at train.py:20", or "in" it.
+std::string at_last_call(const Run& run, Rank rank);
 
 }  // namespace lockstep::checkers

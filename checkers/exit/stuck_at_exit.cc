@@ -6,10 +6,9 @@
 #include <optional>
 #include <string_view>
 
-#include "checkers/hang/stall.h"
+#include "harness/model/activity.h"
 #include "harness/model/begun.h"
 #include "harness/model/call_site.h"
-#include "harness/model/children.h"
 #include "harness/model/coverage.h"
 #include "harness/model/group_view.h"
 #include "harness/model/stack_patterns.h"
@@ -245,10 +244,8 @@ Finding will_not_exit(const Run& run, const Leaving& one) {
       fmt::format("{} will not exit: {} is over, and it {}{}", one.who(), one.keeper.over,
                   one.keeper.what, shown == nullptr ? "" : at_line(*shown));
   if (shown != nullptr) {
-    if (auto site = site_of(one.rank.value_or(Rank{}), shown->frames, "culprit"))
-      finding.sites.push_back(*site);
-    if (auto site = thread_begun_at(run, shown->pid, shown->started_ns))
-      finding.sites.push_back(*site);
+    finding.add(site_of(one.rank.value_or(Rank{}), shown->frames, "culprit"));
+    finding.add(thread_begun_at(run, shown->pid, shown->started_ns));
   }
   finding.help = one.keeper.help;
   finding.evidence = one.keeper.evidence;
@@ -269,8 +266,8 @@ std::vector<Finding> hosts_that_stay(const Run& run, std::uint64_t cutoff_ns) {
   for (const Request& request : run.requests) {
     if (request.message != "bye" || !request.rank || gone.empty() || gone.contains(*request.rank))
       continue;
-    const std::string what = stalled_on(run, pid_of(run, *request.rank), nullptr, cutoff_ns);
-    if (what.empty())
+    const Activity held = held_up(run, pid_of(run, *request.rank), nullptr, cutoff_ns);
+    if (held.doing == Doing::kUnknown)
       continue;
     Finding finding;
     finding.code = Code::kWillNotExit;
@@ -278,8 +275,8 @@ std::vector<Finding> hosts_that_stay(const Run& run, std::uint64_t cutoff_ns) {
     finding.confidence = Confidence::kLikely;
     finding.culprits = {*request.rank};
     finding.affected = ranks_of(run).minus(finding.culprits);
-    finding.headline =
-        fmt::format("rank {} was asked to leave and did not: it {}", request.rank->value, what);
+    finding.headline = fmt::format("rank {} was asked to leave and did not: it {}",
+                                   request.rank->value, in_words(held));
     stay.push_back(std::move(finding));
   }
   return stay;
@@ -301,11 +298,8 @@ Verdict StuckAtExit::check(const Job& job) const {
   const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
   const std::uint64_t cutoff_ns = first_act_ns(run);
-  if (cutoff_ns == kNeverNs) {
-    verdict.outcome = Outcome::kSkipped;
-    verdict.reason = "every process ended by itself";
-    return verdict;
-  }
+  if (cutoff_ns == kNeverNs)
+    return verdict.skip("every process ended by itself");
   verdict.findings = hosts_that_stay(run, cutoff_ns);
   const std::vector<Leaving> all = leaving(run, cutoff_ns);
   verdict.examined["leaving"] = all.size();

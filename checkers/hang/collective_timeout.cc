@@ -58,7 +58,7 @@ std::optional<Finding> given_up(const Run& run) {
       const Collective* const call = member.at(*stalled->seq);
       if (group.label() != stalled->group)
         continue;
-      if (!member.vouches || (call == nullptr && member.issued > *stalled->seq))
+      if (!member.is_complete || (call == nullptr && member.issued > *stalled->seq))
         return std::nullopt;
       if (call == nullptr || call->issued_ns <= cutoff_ns)
         continue;

@@ -127,7 +127,7 @@ Parting parting_in_one_order(const Run& run, const WaitForGraph& graph, const Gr
     classes.push_back(ranks);
   Attribution blame = blame_minority(all, classes, /*blamable=*/true);
   if (blame.culprits.empty())
-    blame = blame_broken_habit(run, all, kNext, classes.size() > 1);
+    blame = blame_unusual_call(run, all, kNext, classes.size() > 1);
   if (blame.culprits.empty())
     return {};
   const Member* const one = group.member(*blame.culprits.begin());
@@ -138,7 +138,7 @@ Parting parting_in_one_order(const Run& run, const WaitForGraph& graph, const Gr
           one, all.member(one->rank)->at(kNext)};
 }
 
-/// Where the member, against its habit, left out what `waiting`, which waits for it, made.
+/// Where the member, against what it always did, left out what `waiting`, which waits for it, made.
 Parting left_out_by(const Member& member, const Member& waiting) {
   const auto made_none = [](const Member& each) {
     return each.slots.empty() || each.slots.back() == nullptr;
@@ -150,8 +150,8 @@ Parting left_out_by(const Member& member, const Member& waiting) {
   if (!at)
     return {};
   own.position = *at;
-  const Habit here = habit(own);
-  if (here.kind != Habit::Kind::kBroken)
+  const UsualNextCall here = usual_next_call(own);
+  if (here.kind != UsualNextCall::Kind::kBroken)
     return {};
   return {{{member.rank}, Confidence::kLikely},
           fmt::format("{} always made the {}{} after the calls before it, and once went on "
@@ -162,14 +162,14 @@ Parting left_out_by(const Member& member, const Member& waiting) {
           own.tokens[*at].call};
 }
 
-/// Of the members that the knot lacks, the one that left it out.
-Parting left_out_of(const Knot& knot) {
-  const Member* const waiting = knot.group->member(*knot.waiting.begin());
+/// Of the members that the call lacks, the one that left it out.
+Parting left_out_of(const BlockedCall& blocked) {
+  const Member* const waiting = blocked.group->member(*blocked.waiting.begin());
   Parting found;
-  if (waiting == nullptr || !all_is_known({knot.group}, /*from_the_start=*/true))
+  if (waiting == nullptr || !all_is_known({blocked.group}, /*from_the_start=*/true))
     return found;
-  for (const Rank rank : knot.absent) {
-    const Member* const member = knot.group->member(rank);
+  for (const Rank rank : blocked.absent) {
+    const Member* const member = blocked.group->member(rank);
     const Parting by = member == nullptr ? Parting{} : left_out_by(*member, *waiting);
     if (by.member != nullptr && found.member != nullptr)
       return {};
@@ -181,20 +181,21 @@ Parting left_out_of(const Knot& knot) {
 
 }  // namespace
 
-Parting parting(const Run& run, const WaitForGraph& graph, const std::vector<Knot>& knots) {
-  if (knots.empty() || std::any_of(knots.begin(), knots.end(), [](const Knot& knot) {
-        return history::is_point_to_point(knot.call->op);
+Parting parting(const Run& run, const WaitForGraph& graph, const std::vector<BlockedCall>& calls) {
+  if (calls.empty() || std::any_of(calls.begin(), calls.end(), [](const BlockedCall& blocked) {
+        return history::is_point_to_point(blocked.call->op);
       }))
     return {};
-  const GroupView& group = *knots.front().group;
-  if (std::all_of(knots.begin(), knots.end(),
-                  [&](const Knot& knot) { return same_members(*knot.group, group); })) {
+  const GroupView& group = *calls.front().group;
+  if (std::all_of(calls.begin(), calls.end(), [&](const BlockedCall& blocked) {
+        return same_members(*blocked.group, group);
+      })) {
     if (Parting found = parting_in_one_order(run, graph, group); found.member != nullptr)
       return found;
   }
   Parting found;
-  for (const Knot& knot : knots) {
-    const Parting by = left_out_of(knot);
+  for (const BlockedCall& blocked : calls) {
+    const Parting by = left_out_of(blocked);
     if (by.member == nullptr)
       continue;
     if (found.member != nullptr && found.member->rank != by.member->rank)

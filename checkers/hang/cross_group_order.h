@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "checkers/blame/attribution.h"
-#include "checkers/hang/knots.h"
+#include "checkers/hang/blocked_calls.h"
 
 namespace lockstep::checkers {
 
@@ -18,9 +18,9 @@ struct Parting {
 };
 
 /// Groups with the same members are one order of calls: where all ranks are stuck in their first
-/// call after the last that all of them made, the few parted from the many, or one from its habit.
-/// Otherwise: who, before it came to where it waits, left out a call that it always made after the
-/// calls before, and in which its peers now wait.
-Parting parting(const Run& run, const WaitForGraph& graph, const std::vector<Knot>& knots);
+/// call after the last that all of them made, the few parted from the many, or one from what it
+/// always did. Otherwise: who, before it came to where it waits, left out a call that it always
+/// made after the calls before, and in which its peers now wait.
+Parting parting(const Run& run, const WaitForGraph& graph, const std::vector<BlockedCall>& calls);
 
 }  // namespace lockstep::checkers

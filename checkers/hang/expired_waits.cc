@@ -108,7 +108,7 @@ class Expiry {
                                                         const Collective& call) {
     const auto rank = group.global_rank(call.root);
     const Member* const peer = rank ? group.member(*rank) : nullptr;
-    return call.op != Op::kRecvAny && me.vouches && peer != nullptr && peer->vouches &&
+    return call.op != Op::kRecvAny && me.is_complete && peer != nullptr && peer->is_complete &&
                    peer->process->dropped == 0
                ? peer
                : nullptr;
@@ -194,8 +194,7 @@ std::optional<Finding> closed_by_a_wait(const Run& run, const std::vector<GroupV
     finding.sites.push_back(*wait->site);
     finding.sites.back().role = finding.culprits.empty() ? "peer" : "culprit";
   }
-  if (wait->came_at)
-    finding.sites.push_back(*wait->came_at);
+  finding.add(wait->came_at);
   const Rank peer = *wait->group->global_rank(wait->call->root);
   finding.evidence.push_back(
       wait->came_ns ? fmt::format("rank {} lived then, and came to it {:.1f} s later{}", peer.value,
@@ -206,7 +205,7 @@ std::optional<Finding> closed_by_a_wait(const Run& run, const std::vector<GroupV
     ++finding.consequences;
     if (finding.evidence.size() < kEvidenceMax)
       finding.evidence.push_back(fmt::format("rank {} {}{} after it", failure.rank.value,
-                                             failure.what, at_site(failure.raised)));
+                                             in_words(failure), at_site(failure.raised)));
   }
   finding.cause =
       "a wait of Gloo's that expires closes all connections of its group: the exception can be "

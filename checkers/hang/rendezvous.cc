@@ -50,11 +50,6 @@ const Raised* raised_while_joining(const Run& run, Rank rank) {
   return raised == run.raised.end() ? nullptr : &*raised;
 }
 
-bool was(const Run& run, std::string_view ended) {
-  return std::any_of(run.acted.begin(), run.acted.end(),
-                     [&](const Acted& act) { return act.action == ended; });
-}
-
 /// Its launcher was killed by then: who waits for whom from then on may be due to that.
 bool was_orphaned(const Run& run, std::uint64_t cutoff_ns) {
   const LauncherEnd* const killed = launcher_killed(run);
@@ -105,7 +100,8 @@ bool host_is_joining(const Run& run, Rank rank, std::uint64_t cutoff_ns) {
                        return request.rank == rank && request.role == Role::kRank &&
                               request.message == "init" && !request.answered_ns;
                      }) &&
-         stalled_on(run, pid_of(run, rank), main_stack_of(run, rank, cutoff_ns), cutoff_ns).empty();
+         held_up(run, pid_of(run, rank), main_stack_of(run, rank, cutoff_ns), cutoff_ns).doing ==
+             Doing::kUnknown;
 }
 
 struct Ranks {
@@ -154,14 +150,12 @@ std::vector<std::string> what_holds(const Run& run, const RankSet& absent,
       continue;
     }
     const std::int32_t pid = pid_of(run, rank);
-    if (has_ended(run, pid, cutoff_ns) || !who_has_it(run, pid, cutoff_ns).empty())
-      return {};
     const StackSample* stack = main_stack_of(run, rank, cutoff_ns);
-    const std::string what = stalled_on(run, pid, stack, cutoff_ns);
-    if (what.empty())
+    const Activity held = held_up(run, pid, stack, cutoff_ns);
+    if (has_ended(run, pid, cutoff_ns) || held.doing == Doing::kUnknown || !held.held_by.empty())
       return {};
     const auto site = stack == nullptr ? std::nullopt : site_of(rank, stack->frames, "culprit");
-    holds.push_back(fmt::format("rank {} {}{}", rank.value, what, at_site(site)));
+    holds.push_back(fmt::format("rank {} {}{}", rank.value, in_words(held), at_site(site)));
   }
   return holds;
 }
@@ -234,8 +228,7 @@ Finding never_joined(const Run& run, const Ranks& ranks, std::uint64_t cutoff_ns
     const Rank first = *set.begin();
     const StackSample* stack = main_stack_of(run, first, cutoff_ns);
     const char* role = finding.culprits.contains(first) ? "culprit" : "peer";
-    if (auto site = stack == nullptr ? std::nullopt : site_of(first, stack->frames, role))
-      finding.sites.push_back(*site);
+    finding.add(stack == nullptr ? std::nullopt : site_of(first, stack->frames, role));
   }
   return finding;
 }
@@ -321,15 +314,12 @@ Verdict Rendezvous::check(const Job& job) const {
   const Ranks ranks = ranks_before_the_first_group(run, cutoff_ns);
   verdict.examined["waiting"] = ranks.waiting.size();
   if (std::optional<Finding> met = met_another_job(run); met && journal_is_whole(run)) {
-    verdict.outcome = Outcome::kFail;
-    verdict.findings.push_back(std::move(*met));
+    verdict.fail(std::move(*met));
   } else if (auto twice = rank_given_twice(run, cutoff_ns);
              twice && run.plan.scenario.empty() && journal_is_whole(run)) {
-    verdict.outcome = Outcome::kFail;
-    verdict.findings.push_back(std::move(*twice));
+    verdict.fail(std::move(*twice));
   } else if (ranks.waiting.empty()) {
-    verdict.outcome = Outcome::kSkipped;
-    verdict.reason = "no rank was seen to wait for its first process group";
+    verdict.skip("no rank was seen to wait for its first process group");
   } else if (!journal_is_whole(run)) {
     verdict.reason = why_open(run);
   } else if (!was_given_up(run, ranks.waiting, cutoff_ns) &&
@@ -340,8 +330,7 @@ Verdict Rendezvous::check(const Job& job) const {
         "{} waited in init_process_group when the run ended, and {}", words(ranks.waiting),
         ranks.absent.empty() ? "nobody was missing" : words(ranks.absent) + " had not come to it");
   } else {
-    verdict.outcome = Outcome::kFail;
-    verdict.findings.push_back(never_joined(run, ranks, cutoff_ns));
+    verdict.fail(never_joined(run, ranks, cutoff_ns));
   }
   return verdict;
 }

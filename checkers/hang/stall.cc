@@ -9,8 +9,8 @@
 
 #include "checkers/blame/attribution.h"
 #include "checkers/order/crossed_threads.h"
+#include "harness/model/activity.h"
 #include "harness/model/call_site.h"
-#include "harness/model/children.h"
 #include "harness/model/failure.h"
 #include "harness/model/ranks_by_text.h"
 #include "harness/model/stack_patterns.h"
@@ -19,38 +19,7 @@ namespace lockstep::checkers {
 namespace {
 
 constexpr std::size_t kChildrenMax = 4;
-constexpr std::uint64_t kStillNs = 200'000'000;  // Asleep throughout two samples this far apart.
-constexpr std::uint64_t kAskingNs = 5'000'000;   // Who sleeps more often asks for something.
-
-constexpr std::string_view kAwaited = "waits for a pipe, socket or file";
-
-/// By where a thread sleeps in the kernel. A futex is not there: it may be any wait of the process.
-std::string_view by_wait_channel(std::string_view channel) {
-  switch (kernel_wait(channel)) {
-    case KernelWait::kTimer:
-      return "sleeps";
-    case KernelWait::kPipe:
-      return "reads from or writes to a pipe";
-    case KernelWait::kEpoll:
-    case KernelWait::kPoll:
-      return kAwaited;
-    case KernelWait::kChild:
-      return "waits for a child to end";
-    case KernelWait::kFileLock:
-      return "waits for a locked file";
-    case KernelWait::kTerminal:
-      return "waits for input from a terminal";
-    case KernelWait::kNone:
-    case KernelWait::kFutex:
-      break;
-  }
-  return "";
-}
-
-/// It waits for other ranks, in the store, in the transport or for its GPU: nothing of its own.
-bool waits_for_others(const StackSample* stack) {
-  return stack != nullptr && (awaits_device(*stack) || any(stack->frames, Sign::kTransport));
-}
+constexpr std::uint64_t kAskingNs = 5'000'000;  // Who sleeps more often asks for something.
 
 /// Collectives go to its GPU, and where the host waits for that is not seen.
 bool may_wait_for_device(const ProcessState& state) {
@@ -63,23 +32,9 @@ bool may_wait_for_device(const ProcessState& state) {
   });
 }
 
-constexpr std::string_view kStopped = "is stopped by a signal";
-constexpr std::string_view kTraced = "is held by a debugger";
-constexpr std::string_view kWithoutTask = "waits for a task of its pool";
-
-const ThreadState* main_thread_in(const StateSample& sample) {
-  for (const ThreadState& thread : sample.threads) {
-    if (thread.tid == sample.pid)
-      return &thread;
-  }
-  return nullptr;
-}
-
-/// By what its Python code is in.
-std::string_view by_frames(const StackSample* stack) {
-  if (stack != nullptr && waits_for_a_task(*stack))
-    return kWithoutTask;
-  return stack != nullptr && in_data_loader(stack->frames) ? "waits for a data loader worker" : "";
+/// Of its data loader, or of a pool.
+bool waits_for_workers(const StackSample* stack) {
+  return stack != nullptr && (waits_for_a_task(*stack) || in_data_loader(stack->frames));
 }
 
 /// Between its last sample and one that is old enough. Who goes to sleep all the time asks somebody
@@ -88,13 +43,13 @@ bool computes(const Run& run, const ProcessState& state, std::uint64_t cutoff_ns
   if (waits_for_others(state.main_stack) || may_wait_for_device(state))
     return false;
   const StateSample* const last = last_state(run, state.process->pid, cutoff_ns);
-  const ThreadState* const now = last == nullptr ? nullptr : main_thread_in(*last);
+  const ThreadState* const now = last == nullptr ? nullptr : thread_in(*last, last->pid);
   const StateSample* before = nullptr;
   for (const StateSample& sample : run.states) {
     if (now != nullptr && sample.pid == last->pid && sample.at_ns + kStillNs <= last->at_ns)
       before = &sample;
   }
-  const ThreadState* const then = before == nullptr ? nullptr : main_thread_in(*before);
+  const ThreadState* const then = before == nullptr ? nullptr : thread_in(*before, before->pid);
   if (then == nullptr)
     return false;
   const std::uint64_t ns = last->at_ns - before->at_ns;
@@ -105,7 +60,7 @@ bool computes(const Run& run, const ProcessState& state, std::uint64_t cutoff_ns
 /// For a lock or a queue of its own, and none of its threads waits for somebody else.
 bool waits_for_own_threads(const Run& run, const ProcessState& state, std::uint64_t cutoff_ns) {
   const StateSample* const last = last_state(run, state.process->pid, cutoff_ns);
-  const ThreadState* const now = last == nullptr ? nullptr : main_thread_in(*last);
+  const ThreadState* const now = last == nullptr ? nullptr : thread_in(*last, last->pid);
   return now != nullptr && now->for_own_threads && state.open.empty() &&
          std::all_of(last->threads.begin(), last->threads.end(), [](const ThreadState& thread) {
            const KernelWait wait = kernel_wait(thread.wchan);
@@ -164,8 +119,7 @@ class StalledCall {
     if (owed_.absent.empty())
       name_who_is_stopped_inside(finding);
     add_evidence(finding);
-    if (auto site = site_of(*waiter_.process, call_, "peer"))
-      finding.sites.push_back(*site);
+    finding.add(site_of(*waiter_.process, call_, "peer"));
     return finding;
   }
 
@@ -181,11 +135,11 @@ class StalledCall {
     });
   }
 
-  [[nodiscard]] std::string stalled(Rank rank) const {
+  [[nodiscard]] Activity stalled(Rank rank) const {
     const ProcessState* state = graph_.state(rank);
     return state == nullptr
-               ? ""
-               : stalled_on(run_, state->process->pid, state->main_stack, graph_.cutoff_ns());
+               ? Activity{}
+               : held_up(run_, state->process->pid, state->main_stack, graph_.cutoff_ns());
   }
 
   /// Most are there. That few wait for most says nothing, nor does a wait that another rank may
@@ -209,11 +163,10 @@ class StalledCall {
   void name_what_it_is_stalled_on(Finding& finding) const {
     RankSet at_fault;
     for (const Rank rank : owed_.absent) {
-      const std::string what = stalled(rank);
-      if (what.empty())
+      const Activity held = stalled(rank);
+      if (held.doing == Doing::kUnknown)
         return;
-      if (what != kWithoutTask &&
-          who_has_it(run_, graph_.state(rank)->process->pid, graph_.cutoff_ns()).empty())
+      if (held.doing != Doing::kPoolTask && held.held_by.empty())
         at_fault.insert(rank);
     }
     finding.code = Code::kStalledOutside;
@@ -223,10 +176,11 @@ class StalledCall {
     for (const Rank rank : owed_.absent.minus(at_fault))
       finding.affected.insert(rank);
     const RankSet& told = at_fault.empty() ? owed_.absent : at_fault;
-    finding.headline = fmt::format(
-        "{}{} {}, and {}had not entered {} {}; {} waited", told.size() > 1 ? "each of " : "",
-        words(told), stalled(*told.begin()), told == owed_.absent ? "" : words(owed_.absent) + " ",
-        group_.label(call_), when_, words(waiting_));
+    finding.headline = fmt::format("{}{} {}, and {}had not entered {} {}; {} waited",
+                                   told.size() > 1 ? "each of " : "", words(told),
+                                   in_words(stalled(*told.begin())),
+                                   told == owed_.absent ? "" : words(owed_.absent) + " ",
+                                   group_.label(call_), when_, words(waiting_));
   }
 
   /// All have entered, and some of them can do nothing for it: that is a fact, too. (If that is all
@@ -234,7 +188,8 @@ class StalledCall {
   void name_who_is_stopped_inside(Finding& finding) const {
     RankSet held;
     for (const Rank rank : waiting_) {
-      if (const std::string what = stalled(rank); what == kStopped || what == kTraced)
+      if (const Doing doing = stalled(rank).doing;
+          doing == Doing::kStopped || doing == Doing::kTraced)
         held.insert(rank);
     }
     if (held.empty() || held.size() == waiting_.size())
@@ -245,7 +200,7 @@ class StalledCall {
     for (const Rank rank : held)
       finding.affected.erase(rank);
     finding.headline =
-        fmt::format("{} {} inside {}; {} waited", words(held), stalled(*held.begin()),
+        fmt::format("{} {} inside {}; {} waited", words(held), in_words(stalled(*held.begin())),
                     group_.label(call_), words(finding.affected));
   }
 
@@ -255,26 +210,17 @@ class StalledCall {
       const ProcessState* absent = graph_.state(rank);
       if (absent == nullptr)
         continue;
-      std::string what = stalled(rank);
-      if (what.empty() && waits_for_own_threads(run_, *absent, graph_.cutoff_ns()))
-        what = "waits for a lock, a queue or a thread of its own";
-      if (what.empty())
-        what = call_it_is_in(*absent);
-      if (what.empty() && absent->main_stack != nullptr && awaits_store(*absent->main_stack))
-        what = "waits for the store";
-      if (what.empty())
-        what = absent->not_closed.empty() ? "waits for something else" : absent->not_closed;
+      const Activity held = stalled(rank);
       const auto site = whereabouts(*absent, graph_.cutoff_ns(),
                                     finding.culprits.contains(rank) ? "culprit" : "peer");
-      add_rank(lines, what + at_site(site), rank);
+      add_rank(lines, what_it_does(*absent, held) + at_site(site), rank);
       add_children(lines, *absent);
       if (const Raised* const raised =
               end_of_a_thread(run_, absent->process->pid, graph_.cutoff_ns()))
         tell_end_of_a_thread(finding, rank, *raised);
-      if (what == kWithoutTask)
+      if (held.doing == Doing::kPoolTask)
         add_last_call(lines, rank);
-      if (site)
-        finding.sites.push_back(*site);
+      finding.add(site);
     }
     for (const auto& [text, ranks] : lines)
       finding.evidence.push_back(fmt::format("{}: {}", words(ranks), text));
@@ -291,6 +237,18 @@ class StalledCall {
                rank);
   }
 
+  [[nodiscard]] std::string what_it_does(const ProcessState& absent, Activity held) const {
+    if (held.doing == Doing::kUnknown && waits_for_own_threads(run_, absent, graph_.cutoff_ns()))
+      held = {.doing = Doing::kOwnThread};
+    if (held.doing != Doing::kUnknown)
+      return in_words(held);
+    if (std::string in_a_call = call_it_is_in(absent); !in_a_call.empty())
+      return in_a_call;
+    if (absent.main_stack != nullptr && awaits_store(*absent.main_stack))
+      return "waits for the store";
+    return absent.not_quiescent.empty() ? "waits for something else" : absent.not_quiescent;
+  }
+
   [[nodiscard]] std::string call_it_is_in(const ProcessState& absent) const {
     for (auto call = absent.open.rbegin(); call != absent.open.rend(); ++call) {
       const GroupView* const group = graph_.group_of(absent, **call);
@@ -304,7 +262,7 @@ class StalledCall {
   void add_children(RanksByText& lines, const ProcessState& absent) const {
     const StateSample* state = last_state(run_, absent.process->pid, graph_.cutoff_ns());
     const bool waits =
-        state != nullptr && (state->waits_for_child || !by_frames(absent.main_stack).empty());
+        state != nullptr && (state->waits_for_child || waits_for_workers(absent.main_stack));
     for (std::size_t i = 0; waits && i < std::min(state->children.size(), kChildrenMax); ++i)
       add_rank(lines, in_words(state->children[i]), absent.rank);
   }
@@ -319,70 +277,7 @@ class StalledCall {
   RankSet waiting_{};
 };
 
-/// Since the last thing it did it woke up and went to sleep again: it asks for something over and
-/// over, and what that is does not show.
-bool asks_again(const Run& run, const StateSample& last, const ThreadState& now) {
-  return std::any_of(run.states.begin(), run.states.end(), [&](const StateSample& sample) {
-    const ThreadState* then = sample.pid == last.pid ? main_thread_in(sample) : nullptr;
-    return then != nullptr && sample.head == last.head &&
-           kernel_wait(then->wchan) == KernelWait::kTimer &&
-           then->context_switches != now.context_switches;
-  });
-}
-
-/// What it sleeps in, by its Python code or else by the kernel.
-std::string asleep_in(const Run& run, const StateSample& state, const ThreadState& thread,
-                      const StackSample* stack) {
-  if (const std::string_view named = by_frames(stack); !named.empty())
-    return std::string(named);
-  if (kernel_wait(thread.wchan) == KernelWait::kTimer && asks_again(run, state, thread))
-    return "";
-  const std::string_view what = by_wait_channel(thread.wchan);
-  if (state.held_by.empty())
-    return std::string(what);
-  const std::string who =
-      fmt::format("{} {}", words(state.held_by), state.held_by.size() == 1 ? "has" : "have");
-  if (state.waits_for_child)
-    return fmt::format("waits for a child, and that for something that {}", who);
-  return fmt::format("{}, which {}", what.empty() ? kAwaited : what, who);
-}
-
 }  // namespace
-
-RankSet who_has_it(const Run& run, std::int32_t pid, std::uint64_t cutoff_ns) {
-  const StateSample* const last = last_state(run, pid, cutoff_ns);
-  return last == nullptr ? RankSet{} : last->held_by;
-}
-
-std::string stalled_on(const Run& run, std::int32_t pid, const StackSample* stack,
-                       std::uint64_t cutoff_ns) {
-  const StateSample* last = last_state(run, pid, cutoff_ns);
-  const ThreadState* now = last == nullptr ? nullptr : main_thread_in(*last);
-  if (now == nullptr)
-    return "";
-  const bool for_a_while =
-      last->at_ns > kStillNs &&
-      std::any_of(run.states.begin(), run.states.end(), [&](const StateSample& sample) {
-        const ThreadState* then = main_thread_in(sample);
-        return sample.pid == pid && sample.at_ns <= last->at_ns - kStillNs && then != nullptr &&
-               then->context_switches == now->context_switches;
-      });
-  if (!for_a_while)
-    return "";
-  // Whatever it was in, it does nothing of it.
-  if (now->state == 'T' || now->state == 't')
-    return std::string(now->state == 'T' ? kStopped : kTraced);
-  if (waits_for_others(stack))
-    return "";
-  switch (now->state) {
-    case 'D':
-      return "waits for a disk or device";
-    case 'S':
-      return asleep_in(run, *last, *now, stack);
-    default:
-      return "";
-  }
-}
 
 bool waited_longer_than_ever(const Run& run, const Finding& stalled, std::uint64_t cutoff_ns) {
   auto longest =

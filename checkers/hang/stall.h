@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <string_view>
 
 #include "checkers/hang/wait_for_graph.h"
@@ -26,14 +25,5 @@ std::optional<Finding> stall(const Run& run, const WaitForGraph& graph,
 
 /// Than any call of the job before it: ranks of a healthy job wait for each other, too.
 bool waited_longer_than_ever(const Run& run, const Finding& stalled, std::uint64_t cutoff_ns);
-
-/// What a process was doing outside of collectives, as far as the kernel tells of its main thread:
-/// "is stopped", "sleeps", "reads from a pipe". Empty if it ran, or waited for other ranks.
-/// `stack`: of its main thread, null if it was not seen.
-std::string stalled_on(const Run& run, std::int32_t pid, const StackSample* stack,
-                       std::uint64_t cutoff_ns);
-
-/// The ranks that have the file lock, or the other end of the pipe, that its main thread waits for.
-RankSet who_has_it(const Run& run, std::int32_t pid, std::uint64_t cutoff_ns);
 
 }  // namespace lockstep::checkers

@@ -38,12 +38,12 @@ RankSet gone_ranks(const Run& run, std::uint64_t cutoff_ns) {
   return gone;
 }
 
-/// A member that completed what another, vouching member never issued: someone's calls are not all
-/// seen.
+/// A member that completed what another one, whose history is complete, never issued: someone's
+/// calls are not all seen.
 bool is_partly_seen(const GroupView& group, std::uint64_t cutoff_ns) {
   std::uint64_t fewest = kNeverNs;
   for (const Member& member : group.members) {
-    if (member.vouches)
+    if (member.is_complete)
       fewest = std::min(fewest, member.issued);
   }
   for (const Member& member : group.members) {
@@ -110,13 +110,13 @@ void WaitForGraph::leave_out_what_came(ProcessState& state) const {
       channel->second = messages_come(state, *call);
     return call->seq < channel->second;
   };
-  for (Wait& wait : state.waits) {
+  for (Activity& wait : state.waits) {
     if (wait.calls.empty())
       continue;
     std::erase_if(wait.calls, has_come);
     if (wait.calls.empty()) {
-      state.closed = false;
-      state.not_closed = "it waits for a message that has come";
+      state.quiescent = false;
+      state.not_quiescent = "it waits for a message that has come";
     }
   }
 }
@@ -162,7 +162,7 @@ const GroupView* WaitForGraph::group_of(const ProcessState& state, const Collect
 void WaitForGraph::owing_collective(const GroupView& group, const Collective& call,
                                     BlockedOn& wait) const {
   for (const Member& member : group.members) {
-    if (!member.vouches || member.rank == wait.rank)
+    if (!member.is_complete || member.rank == wait.rank)
       continue;
     if (member.issued <= call.seq) {
       wait.absent.insert(member.rank);
@@ -185,7 +185,7 @@ bool WaitForGraph::is_broken(Rank rank, const Collective& call) const {
 
 void WaitForGraph::owing_message(const GroupView& group, const Member& me, const Collective& call,
                                  BlockedOn& wait) const {
-  if (call.seq == history::kSeqUnknown || !me.vouches)
+  if (call.seq == history::kSeqUnknown || !me.is_complete)
     return;
   const std::int32_t mine = me.about().my_rank;
   const auto sent_to_me = [&](const Member& from) {
@@ -212,7 +212,7 @@ void WaitForGraph::owing_message(const GroupView& group, const Member& me, const
   }
   const std::optional<Rank> peer_rank = group.global_rank(call.root);
   const Member* peer = peer_rank ? group.member(*peer_rank) : nullptr;
-  if (peer == nullptr || !peer->vouches)
+  if (peer == nullptr || !peer->is_complete)
     return;
   if (call.op == Op::kSend) {
     const auto received = messages(*peer, Op::kRecv, mine, call.tag, cutoff_ns_);
@@ -267,7 +267,7 @@ bool WaitForGraph::others_may_make_it(Rank rank, const RankSet& stuck) const {
   const RankSet ranks = ranks_of(run_);
   return std::any_of(ranks.begin(), ranks.end(), [&](Rank other) {
     return other != rank && !gone_.contains(other) &&
-           (!stuck.contains(other) || state(other)->makes_a_group());
+           (!stuck.contains(other) || state(other)->one_is(Doing::kInNewGroup));
   });
 }
 
@@ -277,13 +277,13 @@ bool WaitForGraph::can_go_on(const ProcessState& state, const RankSet& stuck) co
     return !ranks.empty() && (all ? std::all_of(ranks.begin(), ranks.end(), is_lost)
                                   : std::any_of(ranks.begin(), ranks.end(), is_lost));
   };
-  for (const Wait& wait : state.waits) {
-    if (wait.next_request) {
+  for (const Activity& wait : state.waits) {
+    if (wait.doing == Doing::kNextRequest) {
       if (may_be_asked(stuck))
         return true;
       continue;
     }
-    if (wait.new_group) {
+    if (wait.doing == Doing::kInNewGroup) {
       if (others_may_make_it(state.rank, stuck))
         return true;
       continue;
@@ -304,12 +304,13 @@ RankSet WaitForGraph::stuck() const {
   if (!journal_is_whole(run_))
     return stuck;
   for (const ProcessState& state : states_) {
-    const bool vouches = !state.process->damaged &&
-                         std::all_of(groups_.begin(), groups_.end(), [&](const GroupView& group) {
-                           const Member* member = group.member(state.rank);
-                           return member == nullptr || member->vouches;
-                         });
-    if (state.closed && vouches && !gone_.contains(state.rank))
+    const bool is_complete =
+        !state.process->damaged &&
+        std::all_of(groups_.begin(), groups_.end(), [&](const GroupView& group) {
+          const Member* member = group.member(state.rank);
+          return member == nullptr || member->is_complete;
+        });
+    if (state.quiescent && is_complete && !gone_.contains(state.rank))
       stuck.insert(state.rank);
   }
   for (bool changed = true; changed;) {
@@ -329,7 +330,7 @@ std::vector<BlockedOn> WaitForGraph::waits_of(const RankSet& stuck) const {
   for (const ProcessState& state : states_) {
     if (!stuck.contains(state.rank))
       continue;
-    for (const Wait& wait : state.waits) {
+    for (const Activity& wait : state.waits) {
       for (const Collective* call : wait.calls) {
         BlockedOn owed = owing(state, *call);
         const auto keep_lost = [&](RankSet& ranks) {

@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "harness/model/activity.h"
 #include "harness/model/job.h"
+#include "harness/model/process_state.h"
 
 namespace lockstep::checkers {
 
@@ -28,13 +28,13 @@ class WaitForGraph {
   WaitForGraph(const Run& run, std::uint64_t cutoff_ns)
       : WaitForGraph(run, cutoff_ns, group_views(run, cutoff_ns)) {}
 
-  /// The greatest set of closed processes each of which waits only for what a member of the set, or
-  /// a process that is gone, owes. Empty: no deadlock is proven.
+  /// The greatest set of quiescent processes each of which waits only for what a member of the set,
+  /// or a process that is gone, owes. Empty: no deadlock is proven.
   [[nodiscard]] RankSet stuck() const;
   /// What the ranks of `stuck` wait for, with those who owe it (members of `stuck` or gone).
   [[nodiscard]] std::vector<BlockedOn> waits_of(const RankSet& stuck) const;
 
-  /// Who owes `call`, as far as their history vouches for it.
+  /// Who owes `call`, as far as their history is complete.
   [[nodiscard]] BlockedOn owing(const ProcessState& waiter, const Collective& call) const;
   /// A collective completed that a member never issued: absence proves nothing in this group
   /// (LS901).

@@ -154,7 +154,7 @@ class Divergence {
     const bool blamable = known_before(group_, seq_);
     blame_ = blame_minority(group_, sets, blamable);
     if (blame_.culprits.empty())
-      blame_ = blame_broken_habit(run_, group_, seq_, blamable);
+      blame_ = blame_unusual_call(run_, group_, seq_, blamable);
     reference_class_ = 0;
     suspect_class_ = 1;
     for (std::size_t i = 0; i < classes_.size(); ++i) {
@@ -237,10 +237,8 @@ class Divergence {
     const auto peer = site_of(*right.member->process, *right.call, "peer");
     const bool is_extra = finding.code == Code::kExtraCall;
     const bool one_line = own && peer && own->file == peer->file && own->line == peer->line;
-    if (const auto site = one_line || is_extra ? parting(wrong, right, role) : own)
-      finding.sites.push_back(*site);
-    if (const auto site = one_line && !is_extra ? parting(right, wrong, "peer") : peer)
-      finding.sites.push_back(*site);
+    finding.add(one_line || is_extra ? parting(wrong, right, role) : own);
+    finding.add(one_line && !is_extra ? parting(right, wrong, "peer") : peer);
   }
 
   void add_evidence(Finding& finding) const {
@@ -368,8 +366,7 @@ std::optional<Finding> silent_swap(const GroupView& group, std::uint64_t seq, bo
   finding.affected = finding.affected.minus(blame.culprits);
   for (const std::size_t i : {other, std::size_t{0}}) {
     const bool guilty = blame.culprits.contains(here[i].member->rank);
-    if (auto site = site_of(*here[i].member->process, *here[i].call, guilty ? "culprit" : "peer"))
-      finding.sites.push_back(*site);
+    finding.add(site_of(*here[i].member->process, *here[i].call, guilty ? "culprit" : "peer"));
   }
   finding.headline = fmt::format("{} and {} issue the equal calls {}#{} and #{} in opposite order",
                                  words(turned), words(straight), group.label(), seq, seq + 1);

@@ -183,9 +183,8 @@ std::optional<Finding> left_out_behind_a_helper(const Run& run, const GroupView&
                         words(ranks), calls, theirs, words(peers), its);
   for (const auto& [member, other] : {std::pair{&one, &peer}, std::pair{&peer, &one}}) {
     const std::string role = finding.culprits.contains(member->rank) ? "culprit" : "peer";
-    if (auto site = parting_site_of(*member->process, *member->at(pair->parted), *other->process,
-                                    *other->at(pair->parted), role))
-      finding.sites.push_back(*site);
+    finding.add(parting_site_of(*member->process, *member->at(pair->parted), *other->process,
+                                *other->at(pair->parted), role));
   }
   finding.evidence.push_back(
       fmt::format("at #{} {} called{}, {} called{}; nothing in the calls differs", pair->parted,

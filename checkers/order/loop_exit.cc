@@ -106,11 +106,8 @@ std::optional<Repetition> repetition_before(const Member& member, std::uint64_t 
 Verdict LoopExit::check(const Job& job) const {
   const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
-  if (!run.plan.scenario.empty()) {
-    verdict.outcome = Outcome::kSkipped;
-    verdict.reason = "the plan of the scenario says how many batches each rank has";
-    return verdict;
-  }
+  if (!run.plan.scenario.empty())
+    return verdict.skip("the plan of the scenario says how many batches each rank has");
   if (run.live || !run.journal_complete)
     verdict.reason = why_open(run);
   std::optional<Finding> first;
@@ -131,8 +128,7 @@ Verdict LoopExit::check(const Job& job) const {
       first = std::move(finding);
   }
   if (first) {
-    verdict.outcome = Outcome::kFail;
-    verdict.findings.push_back(std::move(*first));
+    verdict.fail(std::move(*first));
   } else if (verdict.reason.empty()) {
     verdict.outcome = Outcome::kPass;
   }

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "harness/model/call_site.h"
-#include "harness/model/gloo_teardown.h"
+#include "harness/model/ending.h"
 #include "harness/model/matching.h"
 
 namespace lockstep::checkers {
@@ -11,7 +11,7 @@ namespace {
 
 bool rank_came_to_its_end(const Run& run, Rank rank) {
   return std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
-    return end.role == Role::kRank && end.rank == rank && came_to_its_end(run, end);
+    return end.role == Role::kRank && end.rank == rank && ending_of(run, end).of_the_program();
   });
 }
 

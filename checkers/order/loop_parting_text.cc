@@ -54,11 +54,9 @@ void LoopParting::add_sites(Finding& finding) const {
   const Member& short_one = *left_.front();
   const Collective* next = next_of(short_one);
   const Collective* last = next != nullptr ? next : short_one.at(seq_ - 1);
-  if (auto site = site_of(*short_one.process, *last, finding.culprits.empty() ? "peer" : "culprit"))
-    finding.sites.push_back(*site);
+  finding.add(site_of(*short_one.process, *last, finding.culprits.empty() ? "peer" : "culprit"));
   const Member& peer = *stayed_.front();
-  if (auto site = site_of(*peer.process, *peer.at(seq_), "peer"))
-    finding.sites.push_back(*site);
+  finding.add(site_of(*peer.process, *peer.at(seq_), "peer"));
 }
 
 Finding LoopParting::finding() const {

@@ -18,7 +18,7 @@ std::optional<Finding> unmatched_pair(const GroupView& group, std::uint64_t& com
   std::map<Key, At> sends;
   std::vector<std::pair<Key, At>> receives;
   for (const Member& member : group.members) {
-    if (!member.vouches)
+    if (!member.is_complete)
       continue;
     for (const Collective& call : member.process->collectives) {
       if (call.group != member.group || call.seq == history::kSeqUnknown || call.overlapped)
@@ -56,8 +56,7 @@ std::optional<Finding> unmatched_pair(const GroupView& group, std::uint64_t& com
     finding.at_ns = std::max(send->second.call->issued_ns, receive.call->issued_ns);
     for (const At& at : {send->second, receive}) {
       finding.affected.insert(at.member->rank);
-      if (auto site = site_of(*at.member->process, *at.call, "peer"))
-        finding.sites.push_back(*site);
+      finding.add(site_of(*at.member->process, *at.call, "peer"));
       finding.evidence.push_back(
           fmt::format("rank {}: {}", at.member->rank.value, describe(*at.call)));
     }

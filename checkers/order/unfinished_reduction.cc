@@ -39,7 +39,7 @@ std::string parameters_in(const std::string& text) {
 const Collective* left_out(const Member& member, const Member& peer) {
   const Collective* call = peer.at(member.issued);
   const bool waits = call != nullptr && (!call->completed_ns || call->failed);
-  return member.vouches && waits ? call : nullptr;
+  return member.is_complete && waits ? call : nullptr;
 }
 
 /// A group in which ranks that say so came past a call that others wait in.
@@ -87,10 +87,8 @@ std::optional<Finding> finding_in(const Run& run, const GroupView& group) {
       fmt::format("{} left out {} in its backward: a parameter got no gradient; {} wait{} in it",
                   words(finding.culprits), group.label(*call), words(finding.affected),
                   finding.affected.size() == 1 ? "s" : "");
-  if (auto site = site_of(*said->rank, said->raised_at.frames, "culprit"))
-    finding.sites.push_back(*site);
-  if (auto site = site_of(*found.waits, *call, "peer"))
-    finding.sites.push_back(*site);
+  finding.add(site_of(*said->rank, said->raised_at.frames, "culprit"));
+  finding.add(site_of(*found.waits, *call, "peer"));
   if (const std::string indices = parameters_in(said->text); !indices.empty())
     finding.evidence.push_back(fmt::format(
         "rank {}: no gradient for the parameters {} (by index, as in model.parameters())",
@@ -106,18 +104,13 @@ std::optional<Finding> finding_in(const Run& run, const GroupView& group) {
 Verdict UnfinishedReduction::check(const Job& job) const {
   const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
-  if (run.raised.empty()) {
-    verdict.outcome = Outcome::kSkipped;
-    verdict.reason = "no process printed an exception";
-    return verdict;
-  }
+  if (run.raised.empty())
+    return verdict.skip("no process printed an exception");
   for (const GroupView& group : job.groups()) {
     auto finding = finding_in(run, group);
     if (!finding)
       continue;
-    verdict.outcome = Outcome::kFail;
-    verdict.findings.push_back(std::move(*finding));
-    return verdict;
+    return verdict.fail(std::move(*finding));
   }
   if (journal_is_whole(run))
     verdict.outcome = Outcome::kPass;

@@ -9,11 +9,8 @@ namespace lockstep::checkers {
 Verdict ExpectedMarks::check(const Job& job) const {
   const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
-  if (run.plan.expected_marks.empty()) {
-    verdict.outcome = Outcome::kSkipped;
-    verdict.reason = "the plan expects no mark";
-    return verdict;
-  }
+  if (run.plan.expected_marks.empty())
+    return verdict.skip("the plan expects no mark");
   for (const std::string& expected : run.plan.expected_marks) {
     const bool seen = std::any_of(run.marks.begin(), run.marks.end(),
                                   [&](const Mark& mark) { return mark.name == expected; });

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "checkers/blame/attribution.h"
 #include "checkers/sampling/sampler_faults.h"
 #include "harness/model/group_view.h"
 
@@ -144,7 +145,7 @@ class BatchesOfEpoch {
           "ranks have the same buckets in different orders: the order of batches is not "
           "shuffled alike";
     for (const auto& [order, ranks] : classes) {
-      if (world_ >= 3 && 2 * ranks.size() > static_cast<std::size_t>(world_))
+      if (is_majority(ranks.size(), everyone_.size()))
         fault.culprits = everyone_.minus(ranks);
     }
     faults_.push_back(std::move(fault));

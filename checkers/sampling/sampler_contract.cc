@@ -26,12 +26,9 @@ class Judge {
 
   Verdict verdict() {
     Verdict verdict{.name = "sampler-shards"};
-    if (!sampled_.any || sampled_.promise.draws.empty()) {
-      verdict.outcome = Outcome::kSkipped;
-      verdict.reason = sampled_.any ? "the sampler declares nothing of what it gives to ranks"
-                                    : "no sampler was observed";
-      return verdict;
-    }
+    if (!sampled_.any || sampled_.promise.draws.empty())
+      return verdict.skip(sampled_.any ? "the sampler declares nothing of what it gives to ranks"
+                                       : "no sampler was observed");
     find_faults();
     verdict.examined["epochs"] = sampled_.epochs.size();
     for (const SampledEpoch& epoch : sampled_.epochs) {

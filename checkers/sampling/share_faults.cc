@@ -5,6 +5,7 @@
 #include <numeric>
 #include <set>
 
+#include "checkers/blame/attribution.h"
 #include "checkers/sampling/sampler_faults.h"
 #include "harness/model/group_view.h"
 
@@ -121,7 +122,7 @@ class Shares {
     }
     *strict_majority = false;
     if (promise_.remainder == "keep" && !promise_.infinite) {
-      *strict_majority = world_ >= 3 && 2 * legal.size() > static_cast<std::size_t>(world_);
+      *strict_majority = is_majority(legal.size(), everyone_.size());
       return everyone_.minus(legal);
     }
     if (classes.size() < 2)
@@ -129,7 +130,7 @@ class Shares {
     const auto most = std::max_element(
         classes.begin(), classes.end(),
         [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
-    *strict_majority = world_ >= 3 && 2 * most->second.size() > static_cast<std::size_t>(world_);
+    *strict_majority = is_majority(most->second.size(), everyone_.size());
     return *strict_majority ? everyone_.minus(most->second) : everyone_;
   }
 
@@ -319,7 +320,7 @@ class Shares {
             name_of(epoch_), listed({all.begin(), all.end()}), words(ranks)),
         .affected = ranks};
     // With another sample missed, a rank wrote one over the other; else it may be how all fill up.
-    if (world_ >= 3 && 2 * ranks.size() < static_cast<std::size_t>(world_) &&
+    if (is_minority(ranks.size(), everyone_.size()) &&
         missed_.size() > static_cast<std::size_t>(allowed_.left_out))
       fault.culprits = ranks;
     faults_.push_back(std::move(fault));

@@ -42,11 +42,8 @@ void add(const Run& run, const Observation& left, const Observation& kept, Findi
 Verdict BufferOverwrite::check(const Job& job) const {
   const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
-  if (run.plan.contract.count("buffers") == 0) {
-    verdict.outcome = Outcome::kSkipped;
-    verdict.reason = "nothing is declared about buffers";
-    return verdict;
-  }
+  if (run.plan.contract.count("buffers") == 0)
+    return verdict.skip("nothing is declared about buffers");
   // That no other forward came after the last one on record is an absence.
   if (!run.journal_complete) {
     verdict.reason = why_open(run);
@@ -73,11 +70,9 @@ Verdict BufferOverwrite::check(const Job& job) const {
         finding.names.size() == 1 ? " is"
                                   : fmt::format(" and {} more are", finding.names.size() - 1),
         *finding.step);
-    verdict.findings.push_back(std::move(finding));
-    verdict.outcome = Outcome::kFail;
+    verdict.fail(std::move(finding));
   } else if (verdict.examined.empty()) {
-    verdict.outcome = Outcome::kSkipped;
-    verdict.reason = "no forward's buffers were observed";
+    verdict.skip("no forward's buffers were observed");
   } else {
     verdict.outcome = Outcome::kPass;
   }

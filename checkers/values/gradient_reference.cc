@@ -4,15 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <set>
 
 #include "checkers/values/reduced_elements.h"
-#include "checkers/values/references.h"
-#include "checkers/values/tolerance.h"
+#include "checkers/values/reference_comparison.h"
 #include "harness/model/batch_plan.h"
-#include "harness/model/coverage.h"
 #include "harness/model/group_view.h"
 #include "harness/model/observed_values.h"
 
@@ -20,11 +17,6 @@ namespace lockstep::checkers {
 namespace {
 
 constexpr std::size_t kLinesMax = 12;
-constexpr double kPowerMin = 10;
-constexpr double kGrossly =
-    10;  // No single-process run of the type errs so much more than one rounding.
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 /// What was wrong in the first step in which anything was.
 struct Wrong {
   std::vector<std::string> names{};
@@ -34,7 +26,7 @@ struct Wrong {
       local{};  ///< Of those: every rank holds its own gradient, as far as is known.
   std::map<std::string, RankSet> off_on{};
   RankSet ranks{};
-  std::map<std::string, Distance> worst{};
+  std::map<std::string, std::pair<Distance, NumberRule>> worst{};
   std::uint64_t at_ns{};
 };
 
@@ -43,20 +35,21 @@ class Judge {
   explicit Judge(const Run& run)
       : run_(run),
         world_(RankSet::all(run.plan.world_size)),
-        subjects_(subjects_of(
-            run, [](const Observation& seen) { return kind_of(seen.name) == "grad"; })) {}
+        subjects_(
+            subjects_of(run, [](const Observation& seen) { return kind_of(seen.name) == "grad"; })),
+        comparison_(run, "gradient") {}
 
   Verdict verdict() {
     Verdict verdict{.name = "gradient-reference"};
     if (subjects_.empty()) {
-      if (run_.plan.scenario.empty())  // Of a program on its own no value is observed.
-        verdict.outcome = Outcome::kSkipped;
-      verdict.reason = "no gradient was observed";
+      verdict.skip("no gradient was observed");
+      if (!run_.plan.scenario.empty())  // Of a program on its own no value is observed.
+        verdict.outcome = Outcome::kUndecided;
       return verdict;
     }
     std::set<std::int64_t> steps;  // With a reference: the others are not asked about.
     for (const auto& [key, subject] : subjects_) {
-      if (subject.right != nullptr || !subject.right_by_rank.empty())
+      if (has_reference(subject))
         steps.insert(subject.step);
     }
     std::map<std::int64_t, Wrong> wrong;
@@ -64,10 +57,9 @@ class Judge {
       if (steps.count(subject.step) > 0)
         look_at(subject, wrong[subject.step]);
     }
-    verdict.examined["gradients"] = compared_;
-    if (steps.empty() && undecided_.empty())
-      undecided_ = "no reference was computed";
-    add_measure(verdict);
+    verdict.examined["gradients"] = comparison_.compared();
+    if (steps.empty())
+      comparison_.not_decided("no reference was computed");
     for (auto& [step, what] : wrong) {
       if (what.off.empty() && what.unequal.empty())
         continue;
@@ -76,73 +68,37 @@ class Judge {
       else
         verdict.findings.front().consequences += what.off.size();
     }
-    decide(verdict);
+    comparison_.conclude(verdict);
+    if (!verdict.findings.empty()) {
+      verdict.outcome = Outcome::kFail;
+      verdict.reason.clear();
+    } else if (verdict.reason.empty()) {
+      verdict.outcome = Outcome::kPass;
+    }
     return verdict;
   }
 
  private:
-  void not_decided(std::string why) {
-    if (undecided_.empty())
-      undecided_ = std::move(why);
-  }
-
-  std::optional<Tensor> load(const Observation& observation) {
-    if (!run_.tensor) {
-      not_decided(incomplete("the values of tensors cannot be read"));
-      return std::nullopt;
-    }
-    Result<Tensor> tensor = run_.tensor(observation);
-    if (!tensor) {
-      not_decided(incomplete(tensor.error().what));
-      return std::nullopt;
-    }
-    return std::move(*tensor);
-  }
-
   void look_at(const Subject& subject, Wrong& wrong) {
-    if (subject.right == nullptr && subject.right_by_rank.empty()) {
+    if (!has_reference(subject)) {
       for (const auto& [rank, observation] : subject.actual) {
-        const auto values = load(*observation);
+        const auto values = comparison_.load(*observation);
         if (values && std::any_of(values->values.begin(), values->values.end(),
                                   [](double v) { return v != 0; }))
-          not_decided(fmt::format("{} of step {} has no reference", subject.name, subject.step));
+          comparison_.not_decided(
+              fmt::format("{} of step {} has no reference", subject.name, subject.step));
       }
       return;
-    }
-    std::vector<Tensor> x1;
-    for (const Observation* permutation : subject.permutations) {
-      if (auto tensor = load(*permutation))
-        x1.push_back(std::move(*tensor));
     }
     if (subject.right != nullptr)
       look_at_equality(subject, wrong);
     for (const Rank rank : taking_part(run_.plan, subject.step)) {
-      const Observation* right = subject.right_for(rank);
-      const auto place = subject.actual.find(rank);
-      if (right == nullptr || place == subject.actual.end()) {
-        not_decided(fmt::format("{} of step {} was not observed on rank {}{}", subject.name,
-                                subject.step, rank.value,
-                                right == nullptr ? " as a reference" : ""));
-        continue;
+      if (const auto compared = comparison_.compare(subject, rank)) {
+        note(subject, rank, *compared, wrong);
+        factor(compared->value, compared->reference, squares_[subject.step]);
       }
-      const auto x = load(*place->second);
-      const auto reference = load(*right);
-      if (!x || !reference)
-        continue;
-      rule_ = number_rule(run_.plan, place->second->dtype);
-      const Distance far = distance(rule_, *x, *reference, x1);
-      ++compared_;
-      if (rule_ == NumberRule::kPrecision && x1.empty() && far.ratio > 1 && far.ratio < kGrossly) {
-        not_decided(fmt::format(
-            "{} of step {} is off by {:.3g} times what rounding alone may do, and no run "
-            "of its own type was computed to compare with",
-            subject.name, subject.step, far.ratio));
-        continue;
-      }
-      note(subject, rank, *place->second, far, wrong);
-      factor(*x, *reference, squares_[subject.step]);
     }
-    measure_power(subject, x1);
+    comparison_.measure_power(subject);
   }
 
   /// Who must hold one gradient must hold it bit for bit.
@@ -169,30 +125,23 @@ class Judge {
       const auto place = local->rank ? subject.actual.find(*local->rank) : subject.actual.end();
       if (place == subject.actual.end())
         return false;
-      const auto x = load(*place->second);
-      const auto expected = load(*local);
-      if (!x || !expected ||
-          distance(number_rule(run_.plan, place->second->dtype), *x, *expected, {}).ratio > 1)
+      if (!comparison_.same(*place->second, *local).value_or(false))
         return false;
     }
     return true;
   }
 
-  void note(const Subject& subject, Rank rank, const Observation& actual, const Distance& far,
-            Wrong& wrong) {
-    if (far.ratio > nearest_.ratio || nearest_.tolerance == 0) {
-      nearest_ = far;
-      nearest_rule_ = rule_;
-    }
+  void note(const Subject& subject, Rank rank, const Compared& compared, Wrong& wrong) {
+    const Distance& far = compared.far;
     if (far.ratio <= 1)
       return;
-    wrong.at_ns = std::max(wrong.at_ns, actual.at_ns);
+    wrong.at_ns = std::max(wrong.at_ns, subject.actual.at(rank)->at_ns);
     wrong.off.insert(subject.name);
     wrong.off_on[subject.name].insert(rank);
     wrong.ranks.insert(rank);
-    Distance& worst = wrong.worst[subject.name];
-    if (far.ratio > worst.ratio)
-      worst = far;
+    auto& worst = wrong.worst[subject.name];
+    if (far.ratio > worst.first.ratio)
+      worst = {far, compared.rule};
   }
 
   /// Least squares: x = factor * reference over everything compared in one step.
@@ -221,75 +170,20 @@ class Judge {
         const Observation* right = subject.right_for(rank);
         if (right == nullptr)
           continue;
-        auto x = load(*observation);
-        const auto reference = load(*right);
+        auto x = comparison_.load(*observation);
+        const auto reference = comparison_.load(*right);
         if (!x || !reference)
           return std::nullopt;
         for (double& value : x->values)
           value /= k;
-        const bool exact = number_rule(run_.plan, observation->dtype) == NumberRule::kExact;
-        std::vector<Tensor> x1;
-        for (const Observation* permutation : subject.permutations) {
-          if (auto tensor = load(*permutation))
-            x1.push_back(std::move(*tensor));
-        }
-        const NumberRule rule =
-            exact ? NumberRule::kDouble : number_rule(run_.plan, observation->dtype);
-        if (distance(rule, *x, *reference, x1).ratio > 1)
+        NumberRule rule = number_rule(run_.plan, observation->dtype);
+        if (rule == NumberRule::kExact)
+          rule = NumberRule::kDouble;
+        if (distance(rule, *x, *reference, comparison_.permutations_of(subject, rank)).ratio > 1)
           return std::nullopt;
       }
     }
     return k;
-  }
-
-  void measure_power(const Subject& subject, const std::vector<Tensor>& x1) {
-    for (const auto& [variant, observations] : subject.mistakes) {
-      double& effect = effects_[variant];
-      for (const Observation* mistake : observations) {
-        const Observation* right =
-            mistake->rank ? subject.right_for(*mistake->rank) : subject.right;
-        if (right == nullptr)
-          continue;
-        auto x = load(*mistake);
-        const auto reference = load(*right);
-        if (!x || !reference)
-          continue;
-        if (!subject.actual.empty())
-          x->dtype =
-              subject.actual.begin()->second->dtype;  // Tolerated is what the tested type may err.
-        effect = std::max(effect, distance(rule_, *x, *reference, x1).ratio);
-      }
-    }
-  }
-
-  void add_measure(Verdict& verdict) {
-    if (compared_ == 0)
-      return;
-    Measure measure{.name = "gradient",
-                    .value = nearest_.error,
-                    .tolerance = nearest_.tolerance,
-                    .rule = name_of(nearest_rule_),
-                    .unit = "",
-                    .power = std::nullopt};
-    for (const auto& [variant, effect] : effects_)
-      measure.power = std::min(measure.power.value_or(kInfinity), effect);
-    verdict.measures.push_back(measure);
-  }
-
-  void decide(Verdict& verdict) const {
-    const bool measured = !verdict.measures.empty() && verdict.measures.front().power.has_value();
-    const double power = measured ? verdict.measures.front().power.value_or(0) : 0;
-    if (!verdict.findings.empty())
-      verdict.outcome = Outcome::kFail;
-    else if (!undecided_.empty())
-      verdict.reason = undecided_;
-    else if (!measured)
-      verdict.reason = "power: no mistake's arithmetic was computed on this data";
-    else if (power < kPowerMin)
-      verdict.reason =
-          fmt::format("power {:.3g}: a known mistake would hardly show on this data", power);
-    else
-      verdict.outcome = Outcome::kPass;
   }
 
   Finding finding(std::int64_t step, const Wrong& wrong) {
@@ -305,12 +199,11 @@ class Judge {
     for (const std::string& name : names)
       finding.names.emplace_back(tensor_name(name));
     if (code == Code::kGradientWrong || code == Code::kGradientNotSynchronised)
-      blame(wrong, names, taking_part(run_.plan, step), finding);
+      blame(wrong, names, taking_part(run_.plan, step).size(), finding);
     for (const auto& [name, worst] : wrong.worst) {
       if (finding.evidence.size() < kLinesMax)
-        finding.evidence.push_back(fmt::format(
-            "{}: off by {:.6g} on {}, tolerated {:.3g} ({})", tensor_name(name), worst.error,
-            words(wrong.off_on.at(name)), worst.tolerance, name_of(rule_)));
+        finding.evidence.push_back(
+            in_words(name, worst.first, worst.second, wrong.off_on.at(name)));
     }
     if (finding.headline.empty())
       finding.headline = headline(code, finding);
@@ -352,9 +245,8 @@ class Judge {
     return "";
   }
 
-  void blame(const Wrong& wrong, const std::set<std::string>& names, const RankSet& among,
+  void blame(const Wrong& wrong, const std::set<std::string>& names, std::size_t among,
              Finding& finding) const {
-    // Wrong on a minority, against a strict majority of three or more that is right.
     RankSet guilty;
     for (const std::string& name : names) {
       const auto on = wrong.off_on.find(name);
@@ -363,12 +255,7 @@ class Judge {
       for (const Rank rank : on->second)
         guilty.insert(rank);
     }
-    if (among.size() < 3 || 2 * guilty.size() >= among.size() || !run_.journal_complete ||
-        !undecided_.empty())
-      return;
-    finding.culprits = guilty;
-    finding.affected = world_.minus(guilty);
-    finding.confidence = Confidence::kLikely;
+    comparison_.blame(guilty, among, finding);
   }
 
   [[nodiscard]] static std::string headline(Code code, const Finding& finding) {
@@ -392,13 +279,8 @@ class Judge {
   const Run& run_;
   RankSet world_;
   Subjects subjects_;
-  NumberRule rule_{};
-  NumberRule nearest_rule_{};
-  std::string undecided_{};
-  std::uint64_t compared_{};
-  Distance nearest_{};
+  ReferenceComparison comparison_;
   std::map<std::int64_t, Squares> squares_{};
-  std::map<std::string, double> effects_{};
 };
 
 }  // namespace

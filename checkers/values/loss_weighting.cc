@@ -88,12 +88,9 @@ Verdict LossWeighting::check(const Job& job) const {
   Verdict verdict{.name = std::string(name())};
   const auto contract = run.plan.contract.find("gradient");
   if (run.plan.world_size != 1 || contract == run.plan.contract.end() ||
-      run.plan.dtype != "float64") {
-    verdict.outcome = Outcome::kSkipped;
-    verdict.reason =
-        "the losses of several parts of one process's batch, in float64, are looked at";
-    return verdict;
-  }
+      run.plan.dtype != "float64")
+    return verdict.skip(
+        "the losses of several parts of one process's batch, in float64, are looked at");
   const std::string& declared = contract->second;
   double apart = 0;
   double tolerance = 0;
@@ -127,8 +124,7 @@ Verdict LossWeighting::check(const Job& job) const {
   if (!verdict.findings.empty()) {
     verdict.outcome = Outcome::kFail;
   } else if (!told_apart) {
-    verdict.outcome = Outcome::kSkipped;
-    verdict.reason = "the parts are of one size, or were not observed: both means are one";
+    verdict.skip("the parts are of one size, or were not observed: both means are one");
   } else if (verdict.reason.empty() && apart < kPowerMin * tolerance) {
     verdict.reason = "the two means are too close to be told apart on this data";
   } else if (verdict.reason.empty()) {

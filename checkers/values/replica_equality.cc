@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "checkers/blame/attribution.h"
 #include "harness/model/batch_plan.h"
 #include "harness/model/group_view.h"
 #include "harness/model/observed_values.h"
@@ -191,7 +192,7 @@ class Collector {
       const std::size_t among = std::min(everyone.size(), among_[finding.code].size());
       // A minority against a strict majority of three or more; else nobody is convicted. Ranks that
       // merely happened to hold rank 0's value are no majority: nobody may have been sent it.
-      const bool minority = among >= 3 && 2 * differ.size() < among;
+      const bool minority = is_minority(differ.size(), among);
       if (minority && run_.journal_complete && blamable_.count(finding.code) > 0) {
         finding.culprits = differ;
         finding.affected = everyone.minus(differ);

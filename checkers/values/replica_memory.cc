@@ -27,11 +27,8 @@ Verdict ReplicaMemory::check(const Job& job) const {
     excess = std::max(excess, peaks->values.front() - *std::max_element(peaks->values.begin() + 1,
                                                                         peaks->values.end()));
   }
-  if (verdict.examined.empty()) {
-    verdict.outcome = Outcome::kSkipped;
-    verdict.reason = "no replica's memory was measured";
-    return verdict;
-  }
+  if (verdict.examined.empty())
+    return verdict.skip("no replica's memory was measured");
   verdict.measures.push_back({.name = "excess of replica 0 at its peak",
                               .value = excess,
                               .tolerance = 0,

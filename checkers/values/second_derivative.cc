@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <set>
 
-#include "checkers/values/references.h"
-#include "checkers/values/tolerance.h"
+#include "checkers/values/reference_comparison.h"
 #include "harness/model/coverage.h"
 #include "harness/model/error_patterns.h"
+#include "harness/model/failure.h"
 #include "harness/model/group_view.h"
 #include "harness/model/observed_values.h"
 
@@ -36,8 +36,6 @@ Where where(const std::string& text) {
     return {line, ""};
   return {line.substr(0, layer), line.substr(layer + kLayer.size())};
 }
-
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 /// The derivative that was asked for and is not there: by its exception.
 std::optional<Finding> raised(const Run& run) {
@@ -73,9 +71,9 @@ std::optional<Finding> raised(const Run& run) {
 class Comparison {
  public:
   explicit Comparison(const Run& run)
-      : run_(run), subjects_(subjects_of(run, [](const Observation& seen) {
-          return kind_of(seen.name) == "grad";
-        })) {}
+      : subjects_(
+            subjects_of(run, [](const Observation& seen) { return kind_of(seen.name) == "grad"; })),
+        comparison_(run, "gradients") {}
 
   /// The first step in which every gradient is that without the penalty, and one should not be.
   std::optional<Finding> constant_penalty() {
@@ -126,18 +124,13 @@ class Comparison {
 
   /// None if a value cannot be read.
   std::optional<bool> same(const Observation& observation, const Observation& reference) {
-    if (!run_.tensor)
-      return std::nullopt;
-    const Result<Tensor> x = run_.tensor(observation);
-    const Result<Tensor> right = run_.tensor(reference);
-    if (!x || !right)
-      return std::nullopt;
-    ++compared_;
-    return distance(number_rule(run_.plan, observation.dtype), *x, *right, {}).ratio <= 1;
+    const std::optional<bool> answer = comparison_.same(observation, reference);
+    compared_ += answer ? 1 : 0;
+    return answer;
   }
 
-  const Run& run_;
   Subjects subjects_;
+  ReferenceComparison comparison_;
   std::uint64_t compared_{};
 };
 
@@ -146,20 +139,13 @@ class Comparison {
 Verdict SecondDerivative::check(const Job& job) const {
   const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
-  if (!is_penalised(run)) {
-    verdict.outcome = Outcome::kSkipped;
-    verdict.reason = "no gradient penalty is asked for";
-    return verdict;
-  }
-  if (auto finding = raised(run)) {
-    verdict.findings.push_back(std::move(*finding));
-    verdict.outcome = Outcome::kFail;
-    return verdict;
-  }
+  if (!is_penalised(run))
+    return verdict.skip("no gradient penalty is asked for");
+  if (auto finding = raised(run))
+    return verdict.fail(std::move(*finding));
   Comparison comparison(run);
   if (auto finding = comparison.constant_penalty()) {
-    verdict.findings.push_back(std::move(*finding));
-    verdict.outcome = Outcome::kFail;
+    verdict.fail(std::move(*finding));
   } else if (comparison.compared() == 0) {
     verdict.reason = "no gradient was compared with that of the loss without the penalty";
   } else if (!run.journal_complete) {

@@ -91,8 +91,8 @@ Result<void> JournalWriter::append(const ProcessEnd& event) {
     json["our_reason"] = event.our_reason;
   if (!event.last_line.empty())
     json["last_line"] = event.last_line;
-  if (!event.sender.empty()) {
-    json["sender"] = event.sender;
+  if (event.sender) {
+    json["sender"] = text_of(*event.sender);
     json["asked_ns"] = event.asked_ns;
   }
   return write_line("process_end", event.at_ns, dump(json));

@@ -38,7 +38,9 @@ void read(Fields& fields, ProcessEnd& event) {
   fields.get("our_signal", event.our_signal);
   fields.get("our_reason", event.our_reason);
   fields.get("last_line", event.last_line);
-  fields.get("sender", event.sender);
+  std::string sender;
+  fields.get("sender", sender);
+  event.sender = sender_of(sender);
   fields.get("asked_ns", event.asked_ns);
 }
 

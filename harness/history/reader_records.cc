@@ -7,29 +7,6 @@
 #include "harness/history/reader.h"
 
 namespace lockstep::history {
-
-/// What it refers to was defined before it.
-bool ProcessReader::parse_begun(std::span<const std::byte> body) {
-  BegunRecord record{};
-  if (body.size() < sizeof record)
-    return false;
-  std::memcpy(&record, body.data(), sizeof record);
-  if (record.path >= strings_.size() || record.site >= process_.sites.size() ||
-      record.what >= static_cast<std::uint32_t>(Begins::kCount))
-    return false;
-  const auto what = static_cast<Begins>(record.what);
-  // A child has seen all that it began, where its parent began to look before it was there.
-  if (what != Begins::kNothing && record.pid != process_.pid)
-    return true;
-  string_bytes_ += strings_[record.path].size();
-  process_.begun.push_back({.what = what,
-                            .at_ns = record.at_ns,
-                            .site = record.site,
-                            .count = record.count,
-                            .last_told = record.last_told != 0,
-                            .path = strings_[record.path]});
-  return true;
-}
 namespace {
 
 constexpr std::uint64_t kChunkSlots = 4096;

@@ -10,7 +10,7 @@
 
 #include "harness/base/check.h"
 #include "harness/base/clock.h"
-#include "harness/os/exit_report.h"
+#include "harness/base/signal_name.h"
 
 namespace lockstep::launch {
 namespace {
@@ -81,6 +81,6 @@ bool whole_group_was_interrupted() { return to_all; }
 
 std::uint64_t first_interrupt_ns() { return first_ns; }
 
-std::string first_interrupt() { return first == 0 ? "" : os::signal_name(first); }
+std::string first_interrupt() { return first == 0 ? "" : signal_name(first); }
 
 }  // namespace lockstep::launch

@@ -52,7 +52,7 @@ void record_end(const JobProcess& process, history::JournalWriter* journal) {
                  .signal = process.ended->signal,
                  .last_line = process.last_line};
   if (const SentSignal* const by = process.ended_by()) {
-    end.sender = by->sender;
+    end.sender = sender_of(by->sender);
     end.asked_ns = process.sent.front().at_ns;
   }
   if (process.signalled) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "harness/base/clock.h"
+#include "harness/base/signal_name.h"
 #include "harness/os/exit_report.h"
 #include "harness/os/kernel_objects.h"
 
@@ -95,7 +96,7 @@ std::string LauncherWatch::told_of(const LauncherEnd& end, const TrackedProcesse
   return living.empty()
              ? ""
              : fmt::format("{} (pid {}) was killed by {}, and {} {}, which it started, {} on",
-                           end.name, end.pid, os::signal_name(end.signal), one ? "rank" : "ranks",
+                           end.name, end.pid, signal_name(end.signal), one ? "rank" : "ranks",
                            living.to_string(), one ? "goes" : "go");
 }
 

@@ -1,51 +1,61 @@
-// What each rank's process is doing at one instant: which threads are blocked, what they wait for,
-// and whether anything in the process could still move. The facts that a deadlock is proven from.
+// What a thread does, or waits for: one typed answer, and its words.
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "harness/model/group_view.h"
+#include "harness/history/run.h"
 
 namespace lockstep {
 
-/// What one blocked thread waits for: any one of `calls`, or the next request of the conversation,
-/// or that other ranks make the group that it makes (torch.distributed.new_group), or other threads
-/// of its process, none of which can go on.
-struct Wait {
+enum class Doing : std::uint8_t {
+  kUnknown,      ///< It ran, waited for other ranks, or it does not show.
+  kInCall,       ///< Waits for any one of `calls`.
+  kNextRequest,  ///< Waits for the next request of the conversation.
+  kInNewGroup,   ///< Waits for other ranks to make the group that it makes.
+  kOwnThread,    ///< Waits for other threads of its process, none of which can go on.
+  kStopped,
+  kTraced,
+  kPoolTask,  ///< A worker of a pool of processes, without a task.
+  kLoaderWorker,
+  kChild,
+  kFileLock,
+  kPipe,
+  kAwaited,  ///< A pipe, a socket or a file: which does not show.
+  kTerminal,
+  kDevice,  ///< A disk, say.
+  kTimer,
+};
+
+struct Activity {
+  Doing doing{};
   std::int32_t thread{};
   std::vector<const Collective*> calls{};
-  bool next_request{};
-  bool new_group{};
-  bool own_threads{};
+  RankSet held_by{};  ///< Who has the file lock, or the other end, that it waits for.
 };
 
-struct ProcessState {
-  Rank rank{};
-  const Process* process{};
-  bool closed{};  ///< Every issuer is blocked in a known wait and nothing else in it can issue.
-  std::string not_closed{};  ///< Why not.
-  std::vector<Wait> waits{};
-  std::vector<const Collective*> open{};  ///< Not known to be done, in record order.
-  const StackSample* main_stack{};        ///< Of the main thread, since the last thing it did.
-  std::uint64_t last_event_ns{};          ///< The last thing that its history tells.
-  /// From here to its last sample all of its threads slept, but for next to nothing; if they did.
-  std::optional<std::uint64_t> idle_from_ns{};
-  [[nodiscard]] bool makes_a_group() const;
-  [[nodiscard]] bool waits_for_itself() const;
-};
+/// "waits for a locked file, which rank 0 has"; empty where it is unknown.
+std::string in_words(const Activity& activity);
 
-/// Not known to be done before the cutoff: it did not complete, and its thread did not go on from a
-/// synchronous call.
-std::vector<const Collective*> open_calls(const Process& process, std::uint64_t cutoff_ns);
+/// What keeps the main thread of a process from its next collective, if one thing does so for a
+/// while. `stack`: of that thread, null if it was not seen.
+Activity held_up(const Run& run, std::int32_t pid, const StackSample* stack,
+                 std::uint64_t cutoff_ns);
 
-ProcessState state_of(const Run& run, const Process& process, std::uint64_t cutoff_ns);
+/// It waits for other ranks, in the store, in the transport or for its GPU: nothing of its own.
+bool waits_for_others(const StackSample* stack);
 
-/// Where a rank is, or else where it was when it last issued something.
-std::optional<SiteRef> whereabouts(const ProcessState& state, std::uint64_t cutoff_ns,
-                                   const std::string& role);
+/// The last look at this process before the cutoff; null if there was none.
+const StateSample* last_state(const Run& run, std::int32_t pid, std::uint64_t cutoff_ns);
+
+/// Null where it was not seen in that look.
+const ThreadState* thread_in(const StateSample& sample, std::int32_t tid);
+
+/// "child pid 4711 (pt_data_worker) sleeps in hrtimer_nanosleep".
+std::string in_words(const ChildState& child);
+
+/// Two looks at least this far apart prove stillness.
+inline constexpr std::uint64_t kStillNs = 200'000'000;
 
 }  // namespace lockstep

@@ -94,7 +94,7 @@ bool ran_out(const Run& run, const GroupView& group, const RankSet& waiting,
   for (const Rank rank : absent) {
     const Member* member = group.member(rank);
     const Asked asked = asked_of(run, rank);
-    if (member == nullptr || !member->vouches || !is_through(run, rank, asked))
+    if (member == nullptr || !member->is_complete || !is_through(run, rank, asked))
       return false;
     for (const Rank other : waiting) {
       const Member* peer = group.member(other);

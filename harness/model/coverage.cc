@@ -14,7 +14,7 @@ namespace {
 bool was_ended(const Run& run, const Process& process) {
   return std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
     return end.pid == process.pid && end.at_ns >= process.opened_ns && end.signal &&
-           (end.our_signal || !end.sender.empty());
+           (end.our_signal || end.sender);
   });
 }
 

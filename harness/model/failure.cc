@@ -3,17 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <map>
 #include <string_view>
 #include <tuple>
 #include <utility>
 
-#include "harness/history/rank_places.h"
+#include "harness/base/signal_name.h"
 #include "harness/model/call_site.h"
+#include "harness/model/ending.h"
 #include "harness/model/error_patterns.h"
-#include "harness/model/gloo_teardown.h"
 #include "harness/model/group_view.h"
 #include "harness/model/recovery.h"
 #include "harness/model/stack_patterns.h"
@@ -89,7 +88,7 @@ void say_what_its_device_waited_for(const std::vector<GroupView>& groups, Failur
   const GroupView* in = nullptr;
   const Collective* first = nullptr;
   const auto never_came = [&](const Member& member, std::uint64_t seq) {
-    return member.rank != failure.rank && member.vouches && member.issued <= seq;
+    return member.rank != failure.rank && member.is_complete && member.issued <= seq;
   };
   for (const GroupView& group : groups) {
     const Member* const member = group.member(failure.rank);
@@ -154,7 +153,7 @@ void say_what_it_waited_for(const std::vector<GroupView>& groups, Failure& failu
   for (const Member& member : in->members) {
     const Collective* const call = member.at(last->seq);
     const bool came = call != nullptr ? call->issued_ns < until : member.issued > last->seq;
-    if (member.rank != failure.rank && member.vouches && !came)
+    if (member.rank != failure.rank && member.is_complete && !came)
       failure.waited.push_back(where_it_was(member, last->seq, until));
   }
   if (failure.waited.empty())
@@ -164,20 +163,18 @@ void say_what_it_waited_for(const std::vector<GroupView>& groups, Failure& failu
   failure.after_a_peer = true;
 }
 
-bool failed(const ProcessEnd& end) { return !end.our_signal && end.failed(); }
-
 /// How it ended is not known, and the command that started it came to a bad end.
 bool may_have_failed(const Run& run, const ProcessEnd& end) {
   return !end.our_signal && !end.signal && !end.exit_status &&
          std::any_of(run.ends.begin(), run.ends.end(), [](const ProcessEnd& other) {
-           return other.role == Role::kOther && failed(other);
+           return other.role == Role::kOther && !other.our_signal && other.failed();
          });
 }
 
 /// As a launcher ends the other ranks when one has failed, a time limit or a scheduler all of them.
-std::string who_ended(const ProcessEnd& end, bool as_asked) {
+std::optional<Sender> who_ended(const ProcessEnd& end, bool as_asked) {
   const bool asks = end.signal == SIGTERM || end.signal == SIGINT || end.signal == SIGHUP;
-  return as_asked ? end.sender : asks ? "somebody" : "";
+  return as_asked ? end.sender : asks ? std::optional(Sender{}) : std::nullopt;
 }
 
 /// A launcher ends the other ranks when one has failed.
@@ -187,8 +184,8 @@ bool may_be_the_launchers(const Run& run, const ProcessEnd& end) {
                                     [](const auto& start) { return start.role == Role::kOther; });
   return asked && launched && !was_left_out(run, end) &&
          std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& other) {
-           return other.role == Role::kRank && other.rank != end.rank && failed(other) &&
-                  other.at_ns <= end.at_ns;
+           return other.role == Role::kRank && other.rank != end.rank && !other.our_signal &&
+                  other.failed() && other.at_ns <= end.at_ns;
          });
 }
 
@@ -229,9 +226,12 @@ std::vector<Failure> raised_by(const Run& run, const std::vector<GroupView>& gro
       continue;
     const auto site = site_of(*raised.rank, raised.raised_at.frames, "raised");
     Failure& failure = failures.emplace_back(
-        Failure{*raised.rank, raised.at_ns, fmt::format("raised: {}", first_line(raised.text)),
-                raised.text, tells_of_a_peer(raised) || tells_of_a_failed_call(run, raised), false,
-                "", site ? site : aborted_at(run, end), raised.found_out});
+        Failure{.rank = *raised.rank,
+                .at_ns = raised.at_ns,
+                .exception = raised.text,
+                .after_a_peer = tells_of_a_peer(raised) || tells_of_a_failed_call(run, raised),
+                .raised = site ? site : aborted_at(run, end),
+                .found_out = raised.found_out});
     say_what_it_waited_for(groups, failure);
   }
   return failures;
@@ -239,11 +239,21 @@ std::vector<Failure> raised_by(const Run& run, const std::vector<GroupView>& gro
 
 }  // namespace
 
-bool was_meant(const Run& run, const ProcessEnd& end) {
-  return ended_as_asked(run, end) &&
-         std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& other) {
-           return history::is_command(run, other.pid) && other.exit_status == 0;
-         });
+std::string in_words(const Failure& failure, std::size_t ranks) {
+  const char* const was = ranks == 1 ? "was" : "were";
+  switch (failure.how) {
+    case Ended::kInGlooTeardown:
+      return fmt::format(
+          "{} ended by SIGABRT in Gloo's teardown: its process group outlived Python", was);
+    case Ended::kSignal:
+      return fmt::format("{} killed by {}", was, signal_name(failure.status));
+    case Ended::kStatus:
+      return fmt::format("exited with status {}", failure.status);
+    case Ended::kCleanly:
+    case Ended::kUnknown:
+      break;
+  }
+  return fmt::format("raised: {}", first_line(failure.exception));
 }
 
 bool is_one_mistake(const Failure& a, const Failure& b) {
@@ -274,30 +284,6 @@ RankSet odd_ones_out(const std::vector<Failure>& failures) {
   return one.size() < other.size() ? one : other;
 }
 
-std::string signal_name(std::int32_t signal) {
-  constexpr std::array<std::pair<std::int32_t, std::string_view>, 15> kNames{
-      {{SIGHUP, "SIGHUP"},
-       {SIGINT, "SIGINT"},
-       {SIGQUIT, "SIGQUIT"},
-       {SIGILL, "SIGILL"},
-       {SIGTRAP, "SIGTRAP"},
-       {SIGABRT, "SIGABRT"},
-       {SIGBUS, "SIGBUS"},
-       {SIGFPE, "SIGFPE"},
-       {SIGKILL, "SIGKILL"},
-       {SIGUSR1, "SIGUSR1"},
-       {SIGSEGV, "SIGSEGV"},
-       {SIGUSR2, "SIGUSR2"},
-       {SIGPIPE, "SIGPIPE"},
-       {SIGALRM, "SIGALRM"},
-       {SIGTERM, "SIGTERM"}}};
-  for (const auto& [number, text] : kNames) {
-    if (number == signal)
-      return std::string(text);
-  }
-  return fmt::format("signal {}", signal);
-}
-
 const Raised* end_of_a_thread(const Run& run, std::int32_t pid, std::uint64_t cutoff_ns) {
   const auto raised = std::find_if(run.raised.begin(), run.raised.end(), [&](const Raised& each) {
     return each.pid == pid && each.at_ns <= cutoff_ns && ended_a_thread(each.raised_at.frames);
@@ -309,8 +295,7 @@ void tell_end_of_a_thread(Finding& finding, Rank rank, const Raised& raised) {
   const auto site = site_of(rank, raised.raised_at.frames, "raised");
   finding.evidence.push_back(fmt::format("a thread of rank {} was ended by {}{}", rank.value,
                                          first_line(raised.text), at_site(site)));
-  if (site)
-    finding.sites.push_back(*site);
+  finding.add(site);
 }
 
 std::string first_line(const std::string& text) {
@@ -329,10 +314,11 @@ std::vector<Failure> failures_of_requests(const Run& run) {
         // The checker second-derivative tells of it.
         (run.plan.options.count("penalty") > 0 && says(request.text, Says::kNoDerivative)))
       continue;
-    failures.push_back({*request.rank, request.answered_ns.value_or(request.at_ns),
-                        fmt::format("raised: {}", first_line(request.text)), request.text,
-                        says(request.text, Says::kPeerGone), false, "",
-                        site_of(*request.rank, request.raised_at.frames, "raised")});
+    failures.push_back({.rank = *request.rank,
+                        .at_ns = request.answered_ns.value_or(request.at_ns),
+                        .exception = request.text,
+                        .after_a_peer = says(request.text, Says::kPeerGone),
+                        .raised = site_of(*request.rank, request.raised_at.frames, "raised")});
   }
   return failures;
 }
@@ -354,34 +340,34 @@ std::vector<Failure> failures_of(const Run& run, const std::vector<GroupView>& g
   for (Failure& failure : failures_of_requests(run))
     add(std::move(failure));
   for (const ProcessEnd& end : run.ends) {
+    const Ending ending = ending_of(run, end);
     const bool may_have = may_have_failed(run, end);
-    if (end.role != Role::kRank || !end.rank || !(failed(end) || may_have) || was_meant(run, end))
+    if (end.role != Role::kRank || !end.rank || !(ending.failed_by_itself() || may_have) ||
+        was_meant(run, end))
       continue;
-    const bool asked = ended_as_asked(run, end);
-    const std::uint64_t failed_ns = asked ? end.asked_ns : end.at_ns;
-    if (ended_in_gloo_teardown(run, end)) {
-      const std::string words(kEndedInTeardown);
-      add({*end.rank, failed_ns, words, words, asked, true, who_ended(end, asked)});
+    Failure failure{.rank = *end.rank,
+                    .at_ns = ending.as_asked ? end.asked_ns : end.at_ns,
+                    .how = ending.how,
+                    .status = end.signal ? *end.signal : end.exit_status.value_or(0),
+                    .after_a_peer = ending.as_asked,
+                    .aborted = end.signal == SIGABRT,
+                    .ended_by = who_ended(end, ending.as_asked)};
+    if (ending.how == Ended::kInGlooTeardown) {
+      failure.exception = in_words(failure);  // Its reason is known.
+      add(std::move(failure));
       continue;
     }
-    for (Failure& failure : raised_by(run, groups, end))
-      add(std::move(failure));
+    for (Failure& raised : raised_by(run, groups, end))
+      add(std::move(raised));
     if (may_have)
       continue;
     // Or it ended itself: SIGALRM comes from a timer of its own.
     const bool hit =
         end.signal && *end.signal != SIGABRT && *end.signal != SIGPIPE && *end.signal != SIGALRM;
-    Failure failure{*end.rank,
-                    failed_ns,
-                    end.signal ? fmt::format("was killed by {}", signal_name(*end.signal))
-                               : fmt::format("exited with status {}", *end.exit_status),
-                    "",
-                    (!hit && had_failed_collective(run, *end.rank)) || wrote_to_nobody(run, end) ||
-                        may_be_the_launchers(run, end) || asked,
-                    end.signal == SIGABRT,
-                    who_ended(end, asked),
-                    aborted_at(run, end),
-                    printed_last(end)};
+    failure.after_a_peer |= (!hit && had_failed_collective(run, *end.rank)) ||
+                            wrote_to_nobody(run, end) || may_be_the_launchers(run, end);
+    failure.raised = aborted_at(run, end);
+    failure.found_out = printed_last(end);
     if (!hit)
       say_what_it_waited_for(groups, failure);
     add(std::move(failure));

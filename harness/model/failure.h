@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "harness/history/run.h"
+#include "harness/model/ending.h"
 #include "harness/model/group_view.h"
 #include "harness/verdict/verdict.h"
 
@@ -17,12 +18,12 @@ namespace lockstep {
 struct Failure {
   Rank rank{};
   std::uint64_t at_ns{};
-  std::string what{};       ///< "was killed by SIGKILL".
+  Ended how{};              ///< Unknown for one that raised.
+  std::int32_t status{};    ///< Or the signal.
   std::string exception{};  ///< Its text, for one that raised.
   bool after_a_peer{};      ///< Its own evidence says that another rank was gone or silent first.
   bool aborted{};           ///< SIGABRT: how C++ programs end on an error of the transport.
-  /// Who asked it to end, "pid 4711 (torchrun)", or "somebody" where nobody of the job was seen to.
-  std::string ended_by{};
+  std::optional<Sender> ended_by{};  ///< Who asked it to end; of pid 0 where nobody was seen to.
   std::optional<SiteRef> raised{};
   std::string found_out{};  ///< What was found out about it at once.
   std::vector<std::string>
@@ -33,8 +34,8 @@ struct Failure {
 /// time.
 std::vector<Failure> failures_of(const Run& run, const std::vector<GroupView>& groups);
 
-/// The job ended this rank by a signal when it had no more use for it, and then ended well itself.
-bool was_meant(const Run& run, const ProcessEnd& end);
+/// "was killed by SIGKILL"; of several, "were".
+std::string in_words(const Failure& failure, std::size_t ranks = 1);
 
 /// One mistake made on both: the same exception; or, raised on the same line, with other numbers in
 /// its text.
@@ -50,9 +51,6 @@ const Raised* end_of_a_thread(const Run& run, std::int32_t pid, std::uint64_t cu
 
 /// As evidence, and its line as a site "raised".
 void tell_end_of_a_thread(Finding& finding, Rank rank, const Raised& raised);
-
-/// "SIGKILL".
-std::string signal_name(std::int32_t signal);
 
 /// For a headline.
 std::string first_line(const std::string& text);

@@ -7,11 +7,11 @@
 #include <map>
 #include <tuple>
 
+#include "harness/base/signal_name.h"
 #include "harness/history/rank_places.h"
 #include "harness/model/call_site.h"
 #include "harness/model/coverage.h"
-#include "harness/model/failure.h"
-#include "harness/model/gloo_teardown.h"
+#include "harness/model/ending.h"
 #include "harness/model/group_identity.h"
 
 namespace lockstep {
@@ -51,7 +51,7 @@ void add_records(std::vector<Member>& of_group, const Process& process, std::uin
     const std::uint64_t index = call.seq - member.first_seq;
     if (index >= member.slots.size()) {
       if (index > process.collectives.size() + process.dropped) {
-        member.vouches = false;  // A sequence number no writer can have reached.
+        member.is_complete = false;  // A sequence number no writer can have reached.
         continue;
       }
       member.slots.resize(index + 1, nullptr);
@@ -69,7 +69,7 @@ void add_records(std::vector<Member>& of_group, const Process& process, std::uin
         std::find(member.slots.begin(), member.slots.end(), nullptr) != member.slots.end();
     if (!to_the_end || (process.dropped == 0 && (hole || member.overwritten ||
                                                  (member.slots.empty() && member.issued > 0))))
-      member.vouches = false;
+      member.is_complete = false;
   }
 }
 
@@ -84,7 +84,7 @@ std::vector<Member> members_of(const Process& process, std::uint64_t cutoff_ns) 
     of_group[group].process = &process;
     of_group[group].group = group;
     of_group[group].site_keys = keys;
-    of_group[group].vouches = process.vouches(group) && !gap;
+    of_group[group].is_complete = process.is_complete(group) && !gap;
   }
   add_records(of_group, process, cutoff_ns);
   return of_group;
@@ -123,7 +123,7 @@ void mark_disagreements(std::vector<GroupView>& views) {
         continue;
       for (const Member& x : a.members) {
         for (const Member& y : b.members) {
-          if (x.vouches && y.vouches && x.about().generation == y.about().generation &&
+          if (x.is_complete && y.is_complete && x.about().generation == y.about().generation &&
               contains(a.ranks, y.rank) && contains(b.ranks, x.rank))
             a.members_disagree = b.members_disagree = true;
         }
@@ -138,7 +138,7 @@ bool is_whole(const Run& run, const std::vector<const Process*>& processes,
     return false;
   return std::all_of(views.begin(), views.end(), [](const GroupView& view) {
     return std::all_of(view.members.begin(), view.members.end(),
-                       [](const Member& m) { return m.vouches; });
+                       [](const Member& m) { return m.is_complete; });
   });
 }
 
@@ -181,7 +181,7 @@ std::uint64_t failed_ns(const Run& run, const ProcessEnd& end) {
 std::optional<std::uint64_t> first_asked_ns(const Run& run) {
   std::optional<std::uint64_t> first;
   for (const ProcessEnd& end : run.ends) {
-    if (end.role == Role::kRank && ended_as_asked(run, end) && !end.our_signal)
+    if (end.role == Role::kRank && ending_of(run, end).as_asked && !end.our_signal)
       first = std::min(first.value_or(kNeverNs), end.asked_ns);
   }
   return first;
@@ -191,7 +191,7 @@ std::optional<std::uint64_t> first_asked_ns(const Run& run) {
 
 bool GroupView::fully_seen() const {
   return size > 0 && members.size() == static_cast<std::size_t>(size) && !members_disagree &&
-         std::all_of(members.begin(), members.end(), [](const Member& m) { return m.vouches; });
+         std::all_of(members.begin(), members.end(), [](const Member& m) { return m.is_complete; });
 }
 
 const Member* GroupView::member(Rank rank) const {
@@ -305,7 +305,7 @@ std::vector<GroupView> group_views(const Run& run, std::uint64_t cutoff_ns) {
         views.back().ranks = group.ranks;
         views.back().unplaced = alone;
       }
-      member.vouches = member.vouches && !(alone && group.size > 1);
+      member.is_complete = member.is_complete && !(alone && group.size > 1);
       views[place->second].members.push_back(std::move(member));
     }
   }
@@ -321,7 +321,7 @@ std::vector<GroupView> group_views(const Run& run, std::uint64_t cutoff_ns) {
 bool was_left_out(const Run& run, const ProcessEnd& end) {
   constexpr std::uint64_t kSeenLateNs = 1'000'000'000;
   const std::optional<std::uint64_t> asked_ns = first_asked_ns(run);
-  return asked_ns && end.role == Role::kRank && end.rank && !ended_as_asked(run, end) &&
+  return asked_ns && end.role == Role::kRank && end.rank && !ending_of(run, end).as_asked &&
          end.failed() && !end.our_signal && end.signal != SIGTERM && end.signal != SIGABRT &&
          end.signal != SIGPIPE && end.at_ns < *asked_ns + kSeenLateNs &&
          was_between_calls(run, *end.rank) && journal_is_whole(run);
@@ -350,18 +350,22 @@ std::optional<std::uint64_t> ended_from_outside_ns(const Run& run) {
       std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
         const bool ended_well =
             killed == nullptr && history::is_command(run, end.pid) && end.exit_status == 0;
-        const bool failed_before = end.role == Role::kRank && !ended_as_asked(run, end) &&
+        const bool failed_before = end.role == Role::kRank && !ending_of(run, end).as_asked &&
                                    end.exit_status != 0 && before(failed_ns(run, end));
         return ended_well || failed_before || was_left_out(run, end);
       });
   return by_themselves ? std::nullopt : first;
 }
 
+bool was(const Run& run, std::string_view acted) {
+  return std::any_of(run.acted.begin(), run.acted.end(),
+                     [&](const Acted& act) { return act.action == acted; });
+}
+
 std::uint64_t first_act_ns(const Run& run) {
   std::uint64_t first = ended_from_outside_ns(run).value_or(kNeverNs);
   for (const Acted& act : run.acted) {
-    const bool to_a_rank = act.rank.has_value() && (act.action == "TERM" || act.action == "KILL" ||
-                                                    act.action == "INT" || act.action == "STOP");
+    const bool to_a_rank = act.rank.has_value() && (act.action == "TERM" || act.action == "KILL");
     if (to_a_rank || act.action == "deadline" || act.action == "interrupted")
       first = std::min(first, act.at_ns);
   }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "harness/history/run.h"
@@ -21,7 +22,7 @@ struct Member {
   Rank rank{};
   const Process* process{};
   std::uint32_t group{};  ///< Index into process->groups.
-  bool vouches{};         ///< Absence of a record is absence of a call.
+  bool is_complete{};     ///< Absence of a record is absence of a call.
   bool overwritten{};     ///< The first records are gone; counts and digests are not.
   std::uint64_t issued{};
   std::uint64_t first_seq{};               ///< Of slots[0].
@@ -49,11 +50,11 @@ struct GroupView {
   std::vector<Member> members{};  ///< Those with a history, ascending by rank.
   bool members_disagree{};        ///< Members list each other, and not the same members.
   bool unplaced{};  ///< Of one member alone: which groups of the others it meets is not known.
-  /// Of the whole run: journal complete, a history of every rank, all of it vouched for. Where
+  /// Of the whole run: journal complete, a history of every rank, all of them complete. Where
   /// anything is missing, what it would have told might blame another rank.
   bool run_is_whole{};
 
-  /// Every member has a history that vouches for this group.
+  /// Every member has a history that is complete for this group.
   [[nodiscard]] bool fully_seen() const;
   [[nodiscard]] const Member* member(Rank rank) const;
   /// Global rank of a rank of the group; none if not known.
@@ -95,6 +96,9 @@ std::string in_words(const LauncherEnd& end);
 /// when it was killed, before any of them had failed: what they do from then on, they may do
 /// because of it.
 std::optional<std::uint64_t> ended_from_outside_ns(const Run& run);
+
+/// Lockstep did this: "deadline", "interrupted".
+bool was(const Run& run, std::string_view acted);
 
 /// When something was first ended by us, or from outside: what follows came of it, if not kNeverNs.
 std::uint64_t first_act_ns(const Run& run);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "harness/history/op_traits.h"
 #include "harness/history/rank_places.h"
 #include "harness/model/call_site.h"
 #include "harness/model/matching.h"
@@ -26,17 +27,9 @@ const Collective* next_elsewhere(const Process& process, std::uint32_t group,
 /// It returned, and what it gave this member is right, or nothing, whoever else did not come: where
 /// all who came made the same call.
 bool waited_for_nobody(const Member& member, const Collective& call) {
-  const bool is_root = member.about().my_rank == call.root;
-  switch (call.op) {
-    case history::Op::kBroadcast:
-    case history::Op::kScatter:
-      return true;
-    case history::Op::kReduce:
-    case history::Op::kGather:
-      return !is_root;
-    default:
-      return false;
-  }
+  const history::WaitsFor whom = history::traits_of(call.op).waits_for;
+  return whom == history::WaitsFor::kNobody ||
+         (whom == history::WaitsFor::kAllOnRoot && member.about().my_rank != call.root);
 }
 
 /// All who came to this place made the same call.
@@ -82,8 +75,7 @@ std::string left_at(const Member& member, std::uint64_t seq, Finding& finding) {
   if (last == nullptr)
     return "before it issued anything there";
   const auto site = site_of(*member.process, *last, "peer");
-  if (site)
-    finding.sites.push_back(*site);
+  finding.add(site);
   return fmt::format("after {} #{}{}", history::name_of(last->op), last->seq, at_site(site));
 }
 
@@ -118,8 +110,7 @@ Finding told(const std::vector<GroupView>& groups, const GroupView& group, std::
           fmt::format("rank {} left {}", member.rank.value, left_at(member, seq, finding)));
     } else {
       const auto site = site_of(*member.process, *theirs, "peer");
-      if (site)
-        finding.sites.push_back(*site);
+      finding.add(site);
       finding.evidence.push_back(fmt::format(
           "rank {} saw {} {} after {:.1f} s{}", member.rank.value, group.label(*theirs),
           theirs->failed ? "fail" : "return",

@@ -19,6 +19,7 @@ enum class Sign : std::uint8_t {
   kLock,
   kOfPython,
   kModule,
+  kImport,
   kFinalizes,
   kRunsExitHandlers,
   kThreading,

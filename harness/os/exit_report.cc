@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "harness/base/signal_name.h"
 #include "harness/os/job.h"
 #include "harness/os/poll_until.h"
 #include "harness/os/proc.h"
@@ -58,11 +59,6 @@ std::string ExitReport::to_string() const {
     return fmt::format("was killed by {}{}", signal_name(*signal),
                        core_dumped ? " (core dumped)" : "");
   return "ended, status unknown";
-}
-
-std::string signal_name(int signal) {
-  const char* name = ::sigabbrev_np(signal);
-  return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", signal);
 }
 
 ExitReport decode(const siginfo_t& info) {

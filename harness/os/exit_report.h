@@ -28,9 +28,6 @@ struct ExitReport {
   friend bool operator==(const ExitReport&, const ExitReport&) = default;
 };
 
-/// "SIGKILL"; "signal 42" for one without a name.
-std::string signal_name(int signal);
-
 /// From what waitid(2) filled in.
 ExitReport decode(const siginfo_t& info);
 

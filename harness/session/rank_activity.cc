@@ -7,11 +7,12 @@
 
 #include "checkers/hang/rendezvous.h"
 #include "checkers/worlds.h"
-#include "harness/model/activity.h"
 #include "harness/model/call_site.h"
 #include "harness/model/failure.h"
 #include "harness/model/group_view.h"
+#include "harness/model/process_state.h"
 #include "harness/model/ranks_by_text.h"
+#include "harness/model/stack_patterns.h"
 #include "harness/model/worlds.h"
 
 namespace lockstep::session {
@@ -33,8 +34,9 @@ std::string now_at(const Run& run, const Process& process, std::uint64_t now_ns)
 std::string end_of(const std::vector<Failure>& failures, Rank rank) {
   const auto failure = std::find_if(failures.begin(), failures.end(),
                                     [&](const Failure& each) { return each.rank == rank; });
-  return failure == failures.end() ? "ended"
-                                   : fmt::format("{}{}", failure->what, at_site(failure->raised));
+  return failure == failures.end()
+             ? "ended"
+             : fmt::format("{}{}", in_words(*failure), at_site(failure->raised));
 }
 
 std::string activity(const Run& run, const std::vector<Failure>& failures, Rank rank, bool lives,
@@ -87,12 +89,8 @@ bool one_imports(const Run& live) {
     if (stack.rank && stack.tid == stack.pid && !has_ended(live, stack.pid))
       last[stack.pid] = &stack;
   }
-  return std::any_of(last.begin(), last.end(), [](const auto& each) {
-    const std::vector<Frame>& frames = each.second->frames;
-    return std::any_of(frames.begin(), frames.end(), [](const Frame& frame) {
-      return frame.function == "_find_and_load" && frame.file == "<frozen importlib._bootstrap>";
-    });
-  });
+  return std::any_of(last.begin(), last.end(),
+                     [](const auto& each) { return any(each.second->frames, Sign::kImport); });
 }
 
 std::vector<std::string> rank_activity(const Run& live, const RankSet& living,

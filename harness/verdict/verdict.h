@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "harness/base/rank_set.h"
@@ -57,6 +58,12 @@ struct Finding {
   std::vector<std::string> unseen{};
   std::string help{};
   std::uint64_t at_ns{};  ///< When it happened, for "first divergence"; not reported.
+
+  /// Where it is known.
+  void add(const std::optional<SiteRef>& site) {
+    if (site)
+      sites.push_back(*site);
+  }
 };
 
 /// A number a check is based on.
@@ -76,6 +83,17 @@ struct Verdict {
   std::map<std::string, std::uint64_t> examined{};
   std::vector<Finding> findings{};
   std::vector<Measure> measures{};
+
+  Verdict& skip(std::string why) {
+    outcome = Outcome::kSkipped;
+    reason = std::move(why);
+    return *this;
+  }
+  Verdict& fail(Finding finding) {
+    outcome = Outcome::kFail;
+    findings.push_back(std::move(finding));
+    return *this;
+  }
 };
 
 /// It says with a code what it lacked: that is of more weight than that it found nothing to look

@@ -53,7 +53,7 @@ TEST(Entry, AnUnmodifiedPythonProgramIsSeen) {
                 ElementsAre("all_reduce", "all_reduce", "all_reduce", "barrier"));
     EXPECT_EQ(process.world_size, 2);
     ASSERT_EQ(process.groups.size(), 1U);
-    EXPECT_TRUE(process.vouches(0));
+    EXPECT_TRUE(process.is_complete(0));
     EXPECT_TRUE(process.closed);
     EXPECT_NE(process.capabilities & history::kSeesPythonSites, 0U);
     std::vector<std::string> lines;
@@ -77,7 +77,7 @@ TEST(Entry, AGroupIsKnownToAMemberThatNeverUsesIt) {
   std::vector<std::string> groups;
   for (std::uint32_t i = 0; i < idle.groups.size(); ++i) {
     const Group& group = idle.groups[i];
-    EXPECT_TRUE(idle.vouches(i));
+    EXPECT_TRUE(idle.is_complete(i));
     groups.push_back(group.name + " " + std::to_string(group.size) + " " +
                      std::to_string(group.generation));
   }
@@ -125,7 +125,7 @@ TEST(Entry, EveryWayToIssueAnOperationIsSeen) {
     expected.resize(expected.size() - ddp.size());
     EXPECT_EQ(std::vector<std::string>(seen.begin(), tail), expected);
     for (std::uint32_t group = 0; group < process.groups.size(); ++group)
-      EXPECT_TRUE(process.vouches(group)) << process.groups[group].name;
+      EXPECT_TRUE(process.is_complete(group)) << process.groups[group].name;
     for (const Collective& call : process.collectives) {
       EXPECT_TRUE(call.returned_ns);
       EXPECT_TRUE(call.completed_ns || call.completion_unseen);
@@ -151,7 +151,7 @@ TEST(Entry, CallsOnABackendItselfAreSeen) {
     EXPECT_NE(process.capabilities & history::kSeesBackends, 0U);
     std::vector<std::string> groups, in_first, others;
     for (std::uint32_t i = 0; i < process.groups.size(); ++i) {
-      EXPECT_TRUE(process.vouches(i)) << process.groups[i].name;
+      EXPECT_TRUE(process.is_complete(i)) << process.groups[i].name;
       groups.push_back(process.groups[i].name +
                        (process.groups[i].named_by_store ? " by store" : ""));
       EXPECT_EQ(process.groups[i].named_by_store, process.groups[i].store != 0);
@@ -195,7 +195,7 @@ TEST(Entry, OnlyProcessesWithAGroupWriteAHistory) {
     const Process& process = run.of_rank(rank);
     EXPECT_EQ(process.world_size, 2);
     EXPECT_EQ(process.collectives.size(), 4U);
-    EXPECT_TRUE(process.vouches(0));
+    EXPECT_TRUE(process.is_complete(0));
   }
 }
 

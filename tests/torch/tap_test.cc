@@ -117,7 +117,7 @@ TEST(Tap, SeesEveryCollectiveOfADdpStep) {
     EXPECT_EQ(process.groups[0].size, 2);
     EXPECT_EQ(process.groups[0].my_rank, process.rank->value);
     EXPECT_EQ(process.groups[0].ranks, (std::vector<Rank>{Rank{0}, Rank{1}}));
-    EXPECT_TRUE(process.vouches(0));
+    EXPECT_TRUE(process.is_complete(0));
     EXPECT_TRUE(process.closed);
   }
   EXPECT_EQ(seen[0].sites.size(), seen[1].sites.size());
@@ -198,7 +198,7 @@ void expect_every_operation(const std::vector<Process>& seen) {
         "all_reduce 4->4 float32 sum root -1"};
     EXPECT_EQ(ops, expected);
     EXPECT_EQ(process.groups.size(), 1U) << "an operation looked like a new group";
-    EXPECT_TRUE(process.vouches(0)) << "an operation's step of the group's counter is not known";
+    EXPECT_TRUE(process.is_complete(0)) << "its step of the counter is not known";
     ASSERT_GE(process.collectives.size(), 18U);
     EXPECT_EQ(process.collectives[16].tag, 7);
     EXPECT_EQ(process.collectives[17].tag, 8);
@@ -252,7 +252,7 @@ TEST(Tap, AGroupAroundABackendIsThatBackend) {
     EXPECT_EQ(process.groups[0].name, "world");
     EXPECT_FALSE(process.groups[0].named_by_store);
     EXPECT_EQ(process.groups[0].issued, 2U);
-    EXPECT_TRUE(process.vouches(0));
+    EXPECT_TRUE(process.is_complete(0));
   }
 }
 
@@ -278,7 +278,7 @@ TEST(Tap, CallsPastItEndTheVouching) {
   });
   ASSERT_EQ(seen.size(), 1U);
   ASSERT_EQ(seen[0].groups.size(), 1U);
-  EXPECT_FALSE(seen[0].vouches(0));
+  EXPECT_FALSE(seen[0].is_complete(0));
   EXPECT_FALSE(seen[0].closed) << "nobody said stop";
 }
 
@@ -292,7 +292,7 @@ TEST(Tap, AGroupMetInUseIsNotVouchedFor) {
   });
   ASSERT_EQ(seen.size(), 1U);
   ASSERT_EQ(seen[0].groups.size(), 1U);
-  EXPECT_FALSE(seen[0].vouches(0));
+  EXPECT_FALSE(seen[0].is_complete(0));
 }
 
 TEST(Tap, AGroupMadeAgainUnderItsNameIsAnotherGeneration) {
@@ -314,7 +314,7 @@ TEST(Tap, AGroupMadeAgainUnderItsNameIsAnotherGeneration) {
   for (std::uint32_t i = 0; i < 20; ++i) {
     EXPECT_EQ(seen[0].groups[i].generation, i);
     EXPECT_EQ(seen[0].groups[i].issued, 2U);
-    EXPECT_TRUE(seen[0].vouches(i));
+    EXPECT_TRUE(seen[0].is_complete(i));
   }
 }
 
@@ -442,7 +442,7 @@ TEST(Tap, ACallWhoseArgumentsAreRefusedHidesNothing) {
   ASSERT_EQ(seen[0].collectives.size(), 3U);
   EXPECT_TRUE(seen[0].collectives[1].failed);
   EXPECT_TRUE(seen[0].groups[0].seen_from_creation);
-  EXPECT_TRUE(seen[0].vouches(0));
+  EXPECT_TRUE(seen[0].is_complete(0));
   EXPECT_GT(seen[0].groups[0].timeout_ms.value_or(0), 0);
 }
 

@@ -56,7 +56,7 @@ TEST(HistoryDisk, ARingOnAFullDiskWrapsEarly) {
   writer->close();
   const Process process = read_back(writer->path()).process;
   EXPECT_TRUE(process.closed);
-  EXPECT_TRUE(process.vouches(0));
+  EXPECT_TRUE(process.is_complete(0));
   EXPECT_EQ(process.groups[0].issued, 100000U);
   EXPECT_EQ(process.dropped, 100000 - process.collectives.size());
   EXPECT_GE(process.collectives.size(), 8192U);

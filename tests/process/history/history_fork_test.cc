@@ -93,8 +93,8 @@ TEST(HistoryFork, AChildHasItsOwnFileAndKnowsItCameLate) {
     EXPECT_EQ(child.collectives[0].seq, 0U);
     EXPECT_EQ(child.collectives[0].thread, static_cast<std::uint32_t>(child.pid));
     EXPECT_EQ(child.sites.at(child.collectives[0].site).frames.at(0).function, "step");
-    EXPECT_FALSE(child.vouches(0));  // The parent used it before.
-    EXPECT_TRUE(child.vouches(child.collectives[1].group));
+    EXPECT_FALSE(child.is_complete(0));  // The parent used it before.
+    EXPECT_TRUE(child.is_complete(child.collectives[1].group));
     EXPECT_EQ(child.groups[child.collectives[1].group].name, "fresh");
   }
 }

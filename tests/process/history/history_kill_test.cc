@@ -87,7 +87,7 @@ TEST(HistoryKill, WhatWasAnnouncedIsInTheFile) {
     SCOPED_TRACE("round " + std::to_string(round) + ", " + name.string());
     EXPECT_FALSE(process.damaged);
     EXPECT_FALSE(process.closed);
-    EXPECT_TRUE(process.vouches(0) && process.vouches(1));
+    EXPECT_TRUE(process.is_complete(0) && process.is_complete(1));
     // A thread may have been killed inside one record more than it announced.
     ASSERT_FALSE(process.collectives.empty());
     const std::uint64_t last = process.collectives.back().record;
@@ -128,7 +128,7 @@ TEST(HistoryKill, TenMillionCollectivesThenSilence) {
   const auto path = std::filesystem::directory_iterator(place.path())->path().string();
   EXPECT_LE(std::filesystem::file_size(path), kDefaultFileBytes);
   const Process process = read_back(path).process;
-  EXPECT_TRUE(process.vouches(0));
+  EXPECT_TRUE(process.is_complete(0));
   EXPECT_EQ(process.groups.at(0).issued, kMany + 1);
   EXPECT_EQ(process.groups[0].completed, kMany);
   EXPECT_EQ(process.groups[0].digests.size(), kMany / kDigestBlock);

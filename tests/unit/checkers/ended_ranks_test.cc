@@ -27,7 +27,7 @@ lockstep::Run ended(const std::string& sender, std::int32_t status_of_launcher,
   for (const Rank rank : {Rank{0}, Rank{1}})
     ends_with_signal(run, rank, 15, limit_ns + (1 + static_cast<unsigned>(rank.value)) * kMs);
   for (ProcessEnd& end : run.ends)
-    end.sender = end.signal ? sender : "", end.asked_ns = end.at_ns - 2 * kMs;
+    end.sender = end.signal ? sender_of(sender) : std::nullopt, end.asked_ns = end.at_ns - 2 * kMs;
   ProcessEnd end;
   end.at_ns = limit_ns + 50 * kMs;
   end.role = Role::kOther;
@@ -41,7 +41,7 @@ lockstep::Run ended(const std::string& sender, std::int32_t status_of_launcher,
 void by_somebody_else(lockstep::Run& run, Rank rank) {
   for (ProcessEnd& end : run.ends) {
     if (end.rank == rank)
-      end.sender.clear();
+      end.sender.reset();
   }
 }
 
@@ -101,7 +101,7 @@ TEST(EndedRanks, WhoeverFailsBecauseAnotherIsEndedIsNotTheFirst) {
   lockstep::Run run = ended(kSender, 1, waits);
   run.ends[1].signal.reset();
   run.ends[1].exit_status = 1;
-  run.ends[1].sender.clear();
+  run.ends[1].sender.reset();
   run.ends[1].at_ns += 200 * kMs;
   const std::uint64_t asked_ns = run.ends[0].asked_ns;
   const auto judged = [&](std::uint64_t at_ns) {

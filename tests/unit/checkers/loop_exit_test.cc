@@ -7,7 +7,7 @@
 
 #include "checkers/judge.h"
 #include "harness/history/format.h"
-#include "harness/model/gloo_teardown.h"
+#include "harness/model/ending.h"
 #include "tests/support/typed_run.h"
 
 namespace lockstep::testing {

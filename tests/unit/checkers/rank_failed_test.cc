@@ -219,9 +219,9 @@ TEST(HistoryComplete, WhoWasEndedByUsOrItsLauncherHasNoClosingRecord) {
   EXPECT_EQ(checkers::HistoryComplete().check(run).outcome, Outcome::kUndecided) << "by whom?";
   ProcessEnd& end = *std::find_if(run.ends.begin(), run.ends.end(),
                                   [](const ProcessEnd& e) { return e.rank == Rank{1}; });
-  end.sender = "pid 900 (torchrun)";
+  end.sender = Sender{900, "torchrun"};
   EXPECT_EQ(checkers::HistoryComplete().check(run).outcome, Outcome::kPass);
-  end.sender.clear();
+  end.sender.reset();
   end.our_signal = 15;
   EXPECT_EQ(checkers::HistoryComplete().check(run).outcome, Outcome::kPass);
   run.processes[1].damaged = true;

@@ -6,7 +6,7 @@
 #include <array>
 
 #include "checkers/exit/rank_failed.h"
-#include "harness/model/gloo_teardown.h"
+#include "harness/model/ending.h"
 #include "tests/support/typed_run.h"
 
 namespace lockstep::testing {

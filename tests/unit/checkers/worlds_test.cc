@@ -94,7 +94,7 @@ TEST(WorldsTest, OneThatItsLauncherEndedTheOthersForIsHandled) {
   const auto by = [&](const char* sender) {
     for (ProcessEnd& end : run.ends) {
       if (end.rank == Rank{0}) {
-        end.sender = sender;
+        end.sender = sender_of(sender);
         end.asked_ns = end.at_ns - kMs / 2;
       }
     }

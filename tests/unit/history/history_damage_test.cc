@@ -65,7 +65,7 @@ TEST_F(HistoryDamage, NoClosingRecordIsNoDamage) {
   const auto file = read_bytes(bytes_);
   ASSERT_TRUE(file);
   EXPECT_FALSE(file->process.closed);
-  EXPECT_TRUE(file->process.vouches(0));
+  EXPECT_TRUE(file->process.is_complete(0));
   EXPECT_THAT(file->missing, ElementsAre());
 }
 
@@ -82,7 +82,7 @@ TEST_F(HistoryDamage, AGapIsDamageAndEndsVouching) {
   EXPECT_THAT(file->missing, ElementsAre(HasSubstr("record 500 is missing")));
   EXPECT_TRUE(file->process.damaged);
   EXPECT_FALSE(file->process.closed);
-  EXPECT_FALSE(file->process.vouches(0));
+  EXPECT_FALSE(file->process.is_complete(0));
   EXPECT_EQ(file->process.collectives.size(), 999U);
 }
 
@@ -99,7 +99,7 @@ TEST_F(HistoryDamage, KilledInsideIssueIsCutShortAndStillVouches) {
   ASSERT_TRUE(file);
   EXPECT_THAT(file->missing, ElementsAre(HasSubstr("its process ended while writing")));
   EXPECT_FALSE(file->process.damaged);
-  EXPECT_TRUE(file->process.vouches(0));
+  EXPECT_TRUE(file->process.is_complete(0));
   EXPECT_FALSE(file->process.closed);
 }
 

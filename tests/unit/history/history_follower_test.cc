@@ -29,7 +29,7 @@ TEST(HistoryFollower, SeesWhatIsNew) {
   const Process& process = follower.run().processes[0];
   ASSERT_EQ(process.collectives.size(), 1U);
   EXPECT_FALSE(process.collectives[0].returned_ns);
-  EXPECT_TRUE(process.vouches(0));
+  EXPECT_TRUE(process.is_complete(0));
   const Head before = *follower.head(getpid());
   EXPECT_EQ(before.records, 1U);
   writer->returned(ticket);
@@ -72,7 +72,7 @@ TEST(HistoryFollower, AGroupIsToldWhatItIsWhenThatComesOut) {
   const Process& process = follower.run().processes.at(0);
   EXPECT_TRUE(process.groups.at(0).named_by_store);
   EXPECT_EQ(process.groups[0].store, 7U);
-  EXPECT_FALSE(process.vouches(0));
+  EXPECT_FALSE(process.is_complete(0));
   define(*writer, "dp");
   writer->issue(group, all_reduce(5));
   const std::int32_t ranks[] = {3, 1};
@@ -92,7 +92,7 @@ TEST(HistoryFollower, AGroupIsToldWhatItIsWhenThatComesOut) {
   EXPECT_EQ(now.issued, 1U);
   EXPECT_FALSE(now.named_by_store);
   EXPECT_EQ(now.store, 0U);
-  EXPECT_TRUE(process.vouches(0));
+  EXPECT_TRUE(process.is_complete(0));
   writer->is_inside(group, true);
   writer->issue(group, all_reduce(5));
   EXPECT_TRUE(follower.poll());

@@ -82,7 +82,7 @@ TEST(HistoryWriter, EveryFieldComesBack) {
   EXPECT_EQ(group.size, 4);
   EXPECT_EQ(group.my_rank, 1);
   EXPECT_THAT(group.ranks, ElementsAre(Rank{0}, Rank{1}, Rank{2}, Rank{3}));
-  EXPECT_TRUE(process.vouches(0));
+  EXPECT_TRUE(process.is_complete(0));
   EXPECT_EQ(group.issued, 2U);
   EXPECT_EQ(group.returned, 1U);
   EXPECT_EQ(group.completed, 1U);
@@ -228,7 +228,7 @@ TEST(HistoryWriter, ManyRanksLongNamesAndGenerations) {
   EXPECT_EQ(process.groups[1].ranks[499], Rank{998});
   EXPECT_EQ(process.groups[0].name.size(), 255U);
   EXPECT_NE(process.groups[0].name, process.groups[1].name);
-  EXPECT_FALSE(process.vouches(0));  // Not told from its creation.
+  EXPECT_FALSE(process.is_complete(0));  // Not told from its creation.
   EXPECT_EQ(process.groups[2].generation, 0U);
   EXPECT_EQ(process.groups[3].generation, 1U);
 }
@@ -306,7 +306,7 @@ TEST(HistoryWriter, OverflowKeepsWhatIsIncompleteAndCountsTheRest) {
   const Process& process = file.process;
   EXPECT_THAT(file.missing, ElementsAre());
   EXPECT_TRUE(process.closed);
-  EXPECT_TRUE(process.vouches(0));
+  EXPECT_TRUE(process.is_complete(0));
   EXPECT_EQ(process.groups[0].issued, kMany);
   EXPECT_EQ(process.groups[0].completed, kMany - 1);
   EXPECT_EQ(process.groups[0].digests.size(), kMany / kDigestBlock);
@@ -334,7 +334,7 @@ TEST(HistoryWriter, TooManyIncompleteRecordsAreSaid) {
   EXPECT_EQ(file.process.dropped, kMany - ring_slots(*writer) - 256);
   EXPECT_THAT(file.missing[0], HasSubstr(std::to_string(file.process.dropped) +
                                          " incomplete old records found no room"));
-  EXPECT_TRUE(file.process.vouches(0));
+  EXPECT_TRUE(file.process.is_complete(0));
 }
 
 TEST(HistoryWriter, ARingThatMayNotGrowWrapsEarly) {
@@ -354,7 +354,7 @@ TEST(HistoryWriter, ARingThatMayNotGrowWrapsEarly) {
   EXPECT_TRUE(process.closed);
   EXPECT_EQ(process.collectives.size(), 8192U);
   EXPECT_EQ(process.dropped, 20000U - 8192);
-  EXPECT_TRUE(process.vouches(0));
+  EXPECT_TRUE(process.is_complete(0));
 }
 
 TEST(HistoryWriter, ARemovedFileOnlyEndsTheGrowth) {
@@ -414,7 +414,7 @@ TEST(HistoryWriter, NoFileBeforeTheFirstGroup) {
   const Process process = read_back(writer->path()).process;
   EXPECT_EQ(process.rank, Rank{2});
   EXPECT_TRUE(process.closed);
-  EXPECT_TRUE(process.vouches(0));
+  EXPECT_TRUE(process.is_complete(0));
   EXPECT_EQ(process.collectives.size(), 1U);
   EXPECT_EQ(process.capabilities & kForkedChild, 0U);
 }

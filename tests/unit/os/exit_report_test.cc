@@ -5,6 +5,7 @@
 
 #include <csignal>
 
+#include "harness/base/signal_name.h"
 #include "harness/base/unique_fd.h"
 #include "harness/os/pidfd.h"
 

@@ -7,7 +7,7 @@
 
 namespace lockstep::checkers {
 
-struct Knot {
+struct BlockedCall {
   const GroupView* group{};
   const Collective* call{};  ///< As the first waiter issued it.
   RankSet waiting{}, absent{}, incompatible{}, broken{};
@@ -15,6 +15,6 @@ struct Knot {
 };
 
 /// In the order in which the ranks came to them.
-std::vector<Knot> knots_of(const std::vector<BlockedOn>& waits);
+std::vector<BlockedCall> blocked_calls_of(const std::vector<BlockedOn>& waits);
 
 }  // namespace lockstep::checkers
