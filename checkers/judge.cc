@@ -19,9 +19,11 @@
 #include "checkers/order/unfinished_reduction.h"
 #include "checkers/run/expected_marks.h"
 #include "checkers/run/history_complete.h"
+#include "checkers/run/refusals.h"
 #include "checkers/sampling/sampler_contract.h"
 #include "checkers/values/batch_statistics.h"
 #include "checkers/values/buffer_overwrite.h"
+#include "checkers/values/gradient_presence.h"
 #include "checkers/values/gradient_reference.h"
 #include "checkers/values/loss_weighting.h"
 #include "checkers/values/replica_equality.h"
@@ -222,11 +224,13 @@ Checkers all_checkers() {
   checkers.push_back(std::make_unique<ReplicaEquality>());
   checkers.push_back(std::make_unique<BatchStatistics>());
   checkers.push_back(std::make_unique<BufferOverwrite>());
+  checkers.push_back(std::make_unique<GradientPresence>());
   checkers.push_back(std::make_unique<GradientReference>());
   checkers.push_back(std::make_unique<SecondDerivative>());
   checkers.push_back(std::make_unique<LossWeighting>());
   checkers.push_back(std::make_unique<ReplicaMemory>());
   checkers.push_back(std::make_unique<SamplerContract>());
+  checkers.push_back(std::make_unique<Refusals>());
   checkers.push_back(std::make_unique<ExpectedMarks>());
   checkers.push_back(std::make_unique<HistoryComplete>());
   return checkers;

@@ -57,10 +57,11 @@ Batch draw_batch(const BatchShape& shape, std::int64_t rows, Values values, doub
   return batch;
 }
 
-std::vector<double> penalty_points(const Batch& batch, const std::string& kind) {
-  std::vector<double> points = batch.x;
+PenaltyPoints penalty_points(const Batch& batch, const std::string& kind) {
+  PenaltyPoints result{.points = batch.x};
+  std::vector<double>& points = result.points;
   if (batch.rows == 0)
-    return points;
+    return result;
   Draw draw(mix_seed({static_cast<std::uint64_t>(batch.rows), 0x9E11}));
   const auto count = static_cast<double>(points.size());
   double mean = 0;
@@ -68,17 +69,19 @@ std::vector<double> penalty_points(const Batch& batch, const std::string& kind) 
   for (const double value : batch.x)
     mean += value / count;
   for (const double value : batch.x)
-    square += (value - mean) * (value - mean) / count;
+    square += (value - mean) * (value - mean) / (count - 1);
   const std::size_t width = points.size() / static_cast<std::size_t>(batch.rows);
   double share = 0;
   for (std::size_t i = 0; i < points.size(); ++i) {
     const bool begins_row = i % width == 0;
-    if (kind == "dragan" || begins_row)
+    if (kind == "dragan" || begins_row) {
       share = (draw.real() + 1) / 2;
+      result.shares.push_back(share);
+    }
     points[i] = kind == "dragan" ? batch.x[i] + 0.5 * std::sqrt(square) * share
                                  : share * batch.x[i] + (1 - share) * batch.y[i];
   }
-  return points;
+  return result;
 }
 
 }  // namespace lockstep

@@ -43,8 +43,11 @@ Batch draw_batch(const BatchShape& shape, std::int64_t rows, Values values, doub
                  std::uint64_t seed);
 
 /// Where a critic's inner gradient is taken, one point per row of x: between x and y, or around x
-/// ("dragan"). The shares are of the row's number and values alone, so the same batch has the same
-/// points.
-std::vector<double> penalty_points(const Batch& batch, const std::string& kind);
+/// ("dragan"). The shares, one a row or ("dragan") one a value, are of the row's number and values
+/// alone, so the same batch has the same points.
+struct PenaltyPoints {
+  std::vector<double> shares{}, points{};
+};
+PenaltyPoints penalty_points(const Batch& batch, const std::string& kind);
 
 }  // namespace lockstep

@@ -149,6 +149,7 @@ std::vector<Case> BufferBroadcast::cells() const {
                             {{"model", "conv_bn"},
                              {"optimizer", "adam"},
                              {"broadcast_buffers", "off"},
+                             {"broadcast_initial_buffers", "on"},
                              {"sync_bn", "on"}},
                             {"buffers-equal-after-forward"}));
     for (const char* hole : {"no_grad", "no_sync"}) {
@@ -176,6 +177,7 @@ std::vector<Case> BufferBroadcast::cells() const {
     cells.push_back(cell_of(world, std::move(options), std::move(marks), "bucketed_ddp"));
   };
   bucketed(2, {}, {after});
+  bucketed(3, {{"ignored", "bn.running_mean"}}, {after});
   bucketed(5, {{"broadcast_buffers", "off"}}, {after, entry});
   bucketed(3, {{"hole", "no_grad"}}, {after, entry});
   bucketed(3, {{"hole", "no_sync"}}, {after, entry});

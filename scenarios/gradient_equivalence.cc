@@ -8,8 +8,21 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kSteps =
-    3;  // The Reducer rebuilds its buckets at the second forward; the third uses them.
+// The Reducer rebuilds its buckets at the second forward; the third uses them.
+constexpr std::int64_t kSteps = 3;
+constexpr std::int64_t kStepsOfBranches = 4;
+
+// Which branch a rank's batch takes: the positive one on all ranks, on none, and on the last; the
+// negative one on rank 0 alone; neither.
+std::vector<double> offsets_of(const Case& cell, std::int64_t step) {
+  constexpr double kFar = 10;
+  std::vector<double> offsets(static_cast<std::size_t>(cell.world_size), step == 0 ? kFar : 0);
+  if (step == 1)
+    offsets.front() = -kFar;
+  if (step == 3)
+    offsets.back() = kFar;
+  return offsets;
+}
 
 std::vector<std::int64_t> rows_of(const Case& cell) {
   constexpr std::int64_t kUneven[] = {1, 7, 2, 5, 3};
@@ -34,6 +47,39 @@ Case cell_of(std::int32_t world, const std::string& dtype,
   cell.required = dtype == "float64";
   cell.id = case_id(cell);
   return cell;
+}
+
+StepPlan step_of(const Case& cell, std::int64_t step) {
+  StepPlan plan;
+  plan.step = step;
+  plan.rows = rows_of(cell);
+  plan.micro_batches = std::stoll(cell.option("accumulate", "1"));
+  plan.forwards = std::stoll(cell.option("forwards", "1"));
+  if (cell.option("rule") == "exact") {
+    plan.values = Values::kSmallIntegers;
+    plan.scale = 30;  // Divisible by 2, 3 and 5: division by the world size stays exact.
+    plan.loss = "sum";
+  }
+  if (cell.option("model") == "branches")
+    plan.offsets = offsets_of(cell, step);
+  plan.memory = cell.option("memory") == "on";
+  if (cell.option("argument") == "whole")
+    plan.argument = 2.5;
+  return plan;
+}
+
+// The wrapper is gone, and the module trains on by itself.
+Result<void> unwrapped_step(Conversation& talk, Training& training, std::int64_t step) {
+  if (auto gone = talk.ask_ranks([](Rank) { return protocol::Json{{"message", "unwrap"}}; }); !gone)
+    return gone.error();
+  StepPlan plan = step_of(talk.cell(), step);
+  plan.alone = true;
+  plan.optimize = false;
+  if (auto computed = reference_step(talk, training, plan); !computed)
+    return computed;
+  if (auto trained = train_step(talk, training, plan); !trained)
+    return trained;
+  return talk.mark("unwrapped");
 }
 
 // An argument that cannot be split is handed whole to every replica: all have seen the same one.
@@ -88,13 +134,21 @@ std::vector<Case> GradientEquivalence::cells() const {
   for (Case& cell : replica_gradient_cells())
     cells.push_back(std::move(cell));
   cells.push_back(cell_of(3, "float64", {{"model", "mixed"}, {"static_graph", "on"}}));
-  for (const char* implementation : {"ddp", "bucketed_ddp"})
+  for (const char* implementation : {"ddp", "bucketed_ddp"}) {
+    cells.push_back(cell_of(3, "float64", {{"model", "branches"}, {"find_unused_parameters", "on"}},
+                            implementation));
+    cells.push_back(cell_of(
+        3, "float64",
+        {{"model", "linear_int"}, {"rule", "exact"}, {"ignored", "bias"}, {"unwrapped", "on"}},
+        implementation));
+    cells.back().expected_marks.emplace_back("unwrapped");
     cells.push_back(cell_of(3, "float64",
                             {{"model", "mlp"},
                              {"accumulate", "3"},
                              {"bucket_cap_bytes", "256"},
                              {"gradient_as_bucket_view", "on"}},
                             implementation));
+  }
   add_bucketed_ddp(cells);
   return cells;
 }
@@ -103,20 +157,9 @@ Result<void> GradientEquivalence::converse(Conversation& talk, const Case& cell)
   Result<Training> training = begin(talk, cell.option("model", "mlp"));
   if (!training)
     return training.error();
-  for (std::int64_t step = 0; step < kSteps; ++step) {
-    StepPlan plan;
-    plan.step = step;
-    plan.rows = rows_of(cell);
-    plan.micro_batches = std::stoll(cell.option("accumulate", "1"));
-    plan.forwards = std::stoll(cell.option("forwards", "1"));
-    if (cell.option("rule") == "exact") {
-      plan.values = Values::kSmallIntegers;
-      plan.scale = 30;  // Divisible by 2, 3 and 5: division by the world size stays exact.
-      plan.loss = "sum";
-    }
-    plan.memory = cell.option("memory") == "on";
-    if (cell.option("argument") == "whole")
-      plan.argument = 2.5;
+  const std::int64_t steps = cell.option("model") == "branches" ? kStepsOfBranches : kSteps;
+  for (std::int64_t step = 0; step < steps; ++step) {
+    const StepPlan plan = step_of(cell, step);
     if (auto computed = reference_step(talk, *training, plan); !computed)
       return computed;
     // A rank that is merely late must never be found guilty of anything.
@@ -141,6 +184,10 @@ Result<void> GradientEquivalence::converse(Conversation& talk, const Case& cell)
     return marked;
   if (auto marked = talk.mark("buckets-reduced"); !marked)
     return marked;
+  if (cell.option("unwrapped") == "on") {
+    if (auto done = unwrapped_step(talk, *training, steps); !done)
+      return done;
+  }
   return talk.bye();
 }
 

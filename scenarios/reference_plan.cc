@@ -62,6 +62,20 @@ std::vector<double> scaled(std::vector<double> weights, double factor) {
   return weights;
 }
 
+// Of each rank its own.
+std::vector<Weighing> each_alone(const StepPlan& plan, const std::vector<Shard>& shards) {
+  std::vector<Weighing> all;
+  for (std::size_t s = 0; s < shards.size(); ++s) {
+    Weighing own{.variant = "",
+                 .weight = std::vector<double>(shards.size(), 0.0),
+                 .only_for = shards[s].rank,
+                 .only_shards = {s}};
+    own.weight[s] = plan.loss == "sum" ? 1.0 : 1.0 / static_cast<double>(shards[s].rows);
+    all.push_back(std::move(own));
+  }
+  return all;
+}
+
 bool equal_rows(const std::vector<Shard>& shards) {
   return std::all_of(shards.begin(), shards.end(),
                      [&](const Shard& shard) { return shard.rows == shards.front().rows; });
@@ -89,6 +103,8 @@ std::vector<Shard> shards_of(const Case& cell, const StepPlan& plan) {
 
 std::vector<Weighing> weighings(const Case& cell, const Training& training, const StepPlan& plan) {
   const std::vector<Shard> shards = shards_of(cell, plan);
+  if (plan.alone)
+    return each_alone(plan, shards);
   const double count = divisor_of(plan, shards);
   const std::vector<double> right = right_weights(training, plan, shards);
   const auto world = static_cast<double>(cell.world_size);
@@ -169,15 +185,17 @@ Json forwards_of(const Case& cell, const Training& training, const StepPlan& pla
                 {"weights", {how.weight[s]}}};
   };
   // Forwards of one round: one for each shard, or one for all that share their batch statistics.
-  const std::size_t in_round = together ? 1 : shards.size();
+  const std::size_t in_round = together || plan.alone ? 1 : shards.size();
   Json forwards = Json::array();
   for (std::int64_t forward = 0; forward < plan.forwards; ++forward) {
     for (std::size_t s = 0; s < in_round; ++s) {
-      const std::size_t source =
-          from_rank0 || together ? authority : static_cast<std::size_t>(shards[s].rank.value);
+      const std::size_t own = plan.alone ? how.only_shards.front() : s;
+      const std::size_t source = (from_rank0 || together) && !plan.alone
+                                     ? authority
+                                     : static_cast<std::size_t>(shards[own].rank.value);
       for (std::int64_t micro = 0; micro < plan.micro_batches; ++micro) {
         Json one{{"parts", Json::array()}, {"buffers", training.state[source].string()}};
-        for (std::size_t part = s; part < (together ? shards.size() : s + 1); ++part)
+        for (std::size_t part = s; part < (in_round == 1 ? shards.size() : s + 1); ++part)
           if (how.only_shards.empty() ||
               std::count(how.only_shards.begin(), how.only_shards.end(), part) > 0)
             one["parts"].push_back(part_of(part, micro));

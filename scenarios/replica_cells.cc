@@ -65,13 +65,18 @@ std::vector<Case> replica_gradient_cells() {
 
 std::vector<Case> replica_buffer_cells() {
   std::vector<Case> cells;
-  for (const std::int64_t replicas : {2, 3, 5}) {
-    Case cell = cell_of("buffer-broadcast", "dp", replicas, {{"model", "conv_bn"}});
+  const auto add = [&](const char* implementation, std::int64_t replicas, const char* model) {
+    Case cell = cell_of("buffer-broadcast", implementation, replicas, {{"model", model}});
     cell.required_checks.push_back("kept-buffers");
     cell.expected_marks = {"buffers-change-in-forward"};
     cell.id = case_id(cell);
-    cells.push_back(cell);
-  }
+    cells.push_back(std::move(cell));
+  };
+  for (const std::int64_t replicas : {2, 3, 5})
+    add("dp", replicas, "conv_bn");
+  // Its forward puts another tensor in the place of the buffer.
+  add("dp", 3, "ema");
+  add("balanced_dp", 2, "ema");
   return cells;
 }
 

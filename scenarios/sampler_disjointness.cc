@@ -18,13 +18,18 @@ constexpr std::int64_t kBatchSize = 4;
 constexpr std::int64_t kBatchesOfAStream = 20;
 // Between the second and the third, and after the fourth, the first dataset has no items.
 constexpr std::int64_t kBoundaries[] = {10, 20, 30, 40, 50};
+// Every boundary, and what is next to it on either side.
+constexpr std::int64_t kAtBoundaries[] = {10, 11, 19, 20, 21, 29, 30, 31, 39, 40, 41, 49, 50};
+constexpr std::uint64_t kOtherSeed = 1000003;
 
 struct Dataset {
   std::vector<double> item_lengths{};  ///< One for each sample, whether the sampler asks or not.
+  std::uint64_t seed{};
 };
 
 // Many samples first, so that chance explains nothing; then a length that no world size divides,
-// one that all do, fewer samples than ranks, and none.
+// one that all do, fewer samples than ranks, and none. In the end the first again with another
+// seed, so far away that no epoch of it is one of the first seed's.
 std::vector<Dataset> datasets_of(const Case& cell) {
   std::vector<std::int64_t> lengths{302, 61, 60, std::max(cell.world_size / 2, 1)};
   if (cell.implementation != "infinite")
@@ -32,17 +37,21 @@ std::vector<Dataset> datasets_of(const Case& cell) {
   std::vector<Dataset> datasets;
   for (std::size_t number = 0; number < lengths.size(); ++number) {
     Draw draw(mix_seed({cell.seed, number}));
-    Dataset dataset;
+    Dataset dataset{.seed = cell.seed};
     for (std::int64_t sample = 0; sample < lengths[number]; ++sample) {
       std::int64_t length = draw.integer(10, 50);
       if (number == 0)  // Within the first or the third bucket, often at a boundary.
         length = sample % 2 == 0 ? draw.integer(10, 20) : draw.integer(31, 40);
+      else if (static_cast<std::size_t>(sample) < std::size(kAtBoundaries))
+        length = kAtBoundaries[sample];
       if (cell.option("drop_outside") == "on" && sample % 9 == 8)
         length = sample % 2 == 0 ? 9 : 51;
       dataset.item_lengths.push_back(static_cast<double>(length));
     }
     datasets.push_back(std::move(dataset));
   }
+  datasets.push_back(datasets.front());
+  datasets.back().seed += kOtherSeed;
   return datasets;
 }
 
@@ -62,7 +71,8 @@ Result<std::string> write_dataset(Conversation& talk, std::size_t number, const 
   };
   std::vector<history::TensorData> tensors{tensor("length", {static_cast<double>(samples)}),
                                            tensor("batch_size", {static_cast<double>(kBatchSize)}),
-                                           tensor("batches_max", {static_cast<double>(most)})};
+                                           tensor("batches_max", {static_cast<double>(most)}),
+                                           tensor("seed", {static_cast<double>(dataset.seed)})};
   if (goes_by_length(talk.cell())) {
     tensors.push_back(tensor("item_lengths", dataset.item_lengths));
     tensors.push_back(tensor("boundaries", {std::begin(kBoundaries), std::end(kBoundaries)}));
@@ -78,16 +88,20 @@ Result<std::string> write_dataset(Conversation& talk, std::size_t number, const 
 }
 
 Result<void> run_epoch(Conversation& talk, const std::string& dataset, std::size_t number,
-                       std::int64_t epoch) {
+                       std::int64_t epoch, std::uint64_t seed) {
   const Case& cell = talk.cell();
   const auto out = [&](Rank rank) {
     return talk.tensor_path(fmt::format("dataset{}-epoch{}-rank{}", number, epoch, rank.value));
   };
   const auto answers = talk.ask_ranks([&](Rank rank) {
-    return Json{{"message", "epoch"},       {"sampler", cell.implementation},
-                {"dataset", dataset},       {"epoch", epoch},
-                {"rank", rank.value},       {"world", cell.world_size},
-                {"seed", cell.seed},        {"options", wrap_options(cell)},
+    return Json{{"message", "epoch"},
+                {"sampler", cell.implementation},
+                {"dataset", dataset},
+                {"epoch", epoch},
+                {"rank", rank.value},
+                {"world", cell.world_size},
+                {"seed", seed},
+                {"options", wrap_options(cell)},
                 {"out", out(rank).string()}};
   });
   if (!answers)
@@ -178,7 +192,7 @@ Result<void> SamplerDisjointness::converse(Conversation& talk, const Case& cell)
     if (!file)
       return file.error();
     for (std::int64_t epoch = 0; epoch < kEpochs; ++epoch) {
-      if (auto run = run_epoch(talk, *file, number, epoch); !run)
+      if (auto run = run_epoch(talk, *file, number, epoch, datasets[number].seed); !run)
         return run;
     }
     if (auto marked = mark_what_happened(talk, datasets[number]); !marked)

@@ -7,6 +7,7 @@
 #include "scenarios/clean_exit.h"
 #include "scenarios/gradient_equivalence.h"
 #include "scenarios/gradient_penalty.h"
+#include "scenarios/refusals.h"
 #include "scenarios/sampler_disjointness.h"
 #include "scenarios/sync_bn_statistics.h"
 #include "scenarios/uneven_batches.h"
@@ -21,6 +22,7 @@ const std::vector<std::unique_ptr<Scenario>>& all_scenarios() {
     all.push_back(std::make_unique<SyncBnStatistics>());
     all.push_back(std::make_unique<UnevenBatches>());
     all.push_back(std::make_unique<CleanExit>());
+    all.push_back(std::make_unique<RefusedInputs>());
     all.push_back(std::make_unique<SamplerDisjointness>());
     all.push_back(std::make_unique<GradientPenalty>());
     return all;

@@ -93,9 +93,15 @@ Result<void> write_batch(const Conversation& talk, const Training& training, con
   std::vector<history::TensorData> tensors{
       history::make_tensor("x", dtype, with_rows(training.shape.x), batch.x),
       history::make_tensor("y", dtype, with_rows(training.shape.y), batch.y)};
-  if (plan.penalty)
-    tensors.push_back(history::make_tensor("points", dtype, with_rows(training.shape.x),
-                                           penalty_points(batch, plan.penalty->kind)));
+  if (plan.penalty) {
+    const PenaltyPoints chosen = penalty_points(batch, plan.penalty->kind);
+    const bool by_row = plan.penalty->kind != "dragan";
+    tensors.push_back(
+        history::make_tensor("points", dtype, with_rows(training.shape.x), chosen.points));
+    tensors.push_back(history::make_tensor(
+        "shares", dtype, with_rows(by_row ? std::vector<std::int64_t>{} : training.shape.x),
+        chosen.shares));
+  }
   return history::write_tensors(batch_path(talk, plan, rank, micro).string(), tensors);
 }
 
@@ -125,11 +131,19 @@ Json step_request(const Conversation& talk, const StepPlan& plan, Rank rank, std
                {"forwards", plan.forwards}};
   if (plan.memory)
     request["memory"] = true;
+  if (plan.must_refuse)
+    request["must_refuse"] = true;
   add_extras(plan, 1, request);
   return request;
 }
 
 }  // namespace
+
+bool all_refused(const Conversation::Answers& answers) {
+  return std::all_of(answers.begin(), answers.end(), [](const protocol::Answer& answer) {
+    return answer.outcome == protocol::Answer::Outcome::kRefused;
+  });
+}
 
 Json wrap_options(const Case& cell) {
   Json options = Json::object();
@@ -202,10 +216,14 @@ Result<Training> begin(Conversation& talk, const std::string& model,
   const auto wrapped = talk.ask_ranks([&](Rank) {
     return Json{{"message", "wrap"},
                 {"implementation", cell.implementation},
-                {"options", wrap_options(cell)}};
+                {"options", wrap_options(cell)},
+                {"must_refuse", cell.option("refuses") == "wrap"}};
   });
   if (!wrapped)
     return wrapped.error();
+  training.refused = all_refused(*wrapped);
+  if (training.refused)
+    return training;
   remember_contract(talk, wrapped->front());
   training.contract = talk.plan().contract;
   if (auto seen = observe_state(talk, training, everyone, 0, "initial", {"params", "buffers"});
@@ -250,6 +268,7 @@ Result<void> reference_step(Conversation& talk, const Training& training, const 
                  {"dtype", how.dtype},
                  {"widen", how.widen},
                  {"train", plan.train},
+                 {"grad", plan.grad},
                  {"forwards", forwards_of(talk.cell(), training, plan, how, batch_file)}};
     add_extras(plan, how.penalty_factor, request);
     auto answer = talk.ask_reference(std::move(request));
@@ -281,9 +300,7 @@ Result<void> train_step(Conversation& talk, Training& training, const StepPlan& 
         live, [&](Rank rank) { return step_request(talk, plan, rank, micro, out(rank)); });
     if (!answers)
       return answers.error();
-    if (std::all_of(answers->begin(), answers->end(), [](const protocol::Answer& answer) {
-          return answer.outcome == protocol::Answer::Outcome::kRefused;
-        })) {
+    if (all_refused(*answers)) {
       if (refused)
         *refused = true;
       return {};

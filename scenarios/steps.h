@@ -18,6 +18,7 @@ struct Training {
   BatchShape shape{};
   std::string model{};
   std::map<std::string, std::string> contract{};
+  bool refused{};  ///< By every rank in `wrap`, as the case asks for.
   std::vector<std::filesystem::path>
       state{};  ///< By rank: params, grads and buffers as of the last `state`.
 };
@@ -48,11 +49,15 @@ struct StepPlan {
   bool optimize{true};
   bool buffers_unsynced{};  ///< By the contract, buffers at entry of this step's forwards are each
                             ///< rank's own.
+  bool alone{};             ///< Ranks compute by themselves: nobody else's rows or gradients.
+  bool must_refuse{};       ///< What the implementation raises in it, it has to.
   std::vector<std::vector<double>> x{};  ///< By rank: instead of drawn values.
 };
 
 /// What a host's answer declares becomes part of the plan: it is what the case is judged by.
 void remember_contract(Conversation& talk, const protocol::Answer& answer);
+
+bool all_refused(const Conversation::Answers& answers);
 
 /// The cell's options as a message carries them: booleans and integers as what they are.
 protocol::Json wrap_options(const Case& cell);

@@ -15,6 +15,8 @@ std::vector<std::int64_t> rows_of(const Case& cell, std::int64_t step) {
   constexpr std::int64_t kEmpty[] = {5, 3, 0, 1, 0};
   const bool empty = cell.option("rows") == "empty";
   std::vector<std::int64_t> rows;
+  if (cell.option("rows") == "none" && step == 1)
+    return std::vector<std::int64_t>(static_cast<std::size_t>(cell.world_size), 0);
   for (std::int64_t rank = 0; rank < cell.world_size; ++rank) {
     // Other ranks have other numbers in the next step.
     const std::int64_t place = (rank + step) % cell.world_size;
@@ -28,7 +30,7 @@ StepPlan step_of(const Case& cell, std::int64_t step) {
   plan.step = step;
   plan.rows = rows_of(cell, step);
   // A rank without rows has no mean of its losses.
-  plan.loss = cell.option("rows") == "empty" ? "sum" : "mean";
+  plan.loss = cell.option("rows").empty() ? "mean" : "sum";
   // Values are uniform in [-1, 1): their deviation is 1 / sqrt(3). Ranks have means of their own.
   const double deviation = 1 / std::sqrt(3.0);
   for (std::int32_t rank = 0; rank < cell.world_size; ++rank)
@@ -46,13 +48,13 @@ Case cell_of(const std::string& implementation, std::int32_t world, const std::s
             .dtype = dtype};
   cell.options = std::move(options);
   // Nobody's buffers are broadcast: that they are equal is the statistics' doing.
-  cell.options.insert({{"sync_bn", "on"}, {"broadcast_buffers", "off"}});
+  cell.options.insert(
+      {{"sync_bn", "on"}, {"broadcast_buffers", "off"}, {"broadcast_initial_buffers", "on"}});
   const std::string model = cell.option("model");
   cell.expected_marks = {cell.option("rows") == "empty" ? "a-rank-is-empty" : "rows-differ"};
   if (model == "bn_rows" || model == "bn_sequence")
     cell.expected_marks.emplace_back("one-dimension-is-supported");
-  if (keeps_running_values(cell))
-    cell.expected_marks.emplace_back("evaluated");
+  cell.expected_marks.emplace_back("evaluated");
   cell.required_checks = {"batch-statistics",   "collective-order", "deadlock",
                           "gradient-reference", "process-end",      "replica-equality"};
   cell.required = dtype == "float64";
@@ -107,16 +109,20 @@ std::vector<Case> SyncBnStatistics::cells() const {
     add(world, "float64", {{"model", "bn_sequence"}, {"ratio", "1000"}, {"rule", "cancelling"}});
   }
   add(3, "float64", {{"model", "bn_rows"}, {"ratio", "10"}});
-  add(3, "float64", {{"model", "bn_volume"}});
+  add(3, "float64", {{"model", "bn_volume"}, {"sync_bn", "converted"}});
+  add(3, "float64", {{"model", "bn_rows"}, {"sync_bn", "converted"}});
+  add(3, "float64", {{"model", "bn_rows"}, {"rows", "none"}});
   add(3, "float64", {{"model", "bn_volume"}, {"rows", "empty"}});
   for (const char* model : {"bn_plain", "bn_stateless"})
     add(3, "float64", {{"model", model}});
   add(3, "float32", {{"model", "bn_sequence"}});
   for (const char* ratio : {"10", "1000"})
     add(3, "float32", {{"model", "bn_sequence"}, {"ratio", ratio}});
-  add(3, "bfloat16", {{"model", "bn_sequence"}});
+  for (const char* ratio : {"0", "10"})
+    add(3, "bfloat16", {{"model", "bn_sequence"}, {"ratio", ratio}});
   for (const std::int32_t world : {2, 3, 5})
-    cells.push_back(cell_of("bucketed_ddp", world, "float64", {{"model", "conv_bn"}}));
+    cells.push_back(cell_of("bucketed_ddp", world, "float64",
+                            {{"model", "conv_bn"}, {"sync_bn", "converted"}}));
   return cells;
 }
 
@@ -130,10 +136,13 @@ Result<void> SyncBnStatistics::converse(Conversation& talk, const Case& cell) co
   Result<Training> training = begin(talk, cell.option("model", "bn_rows"));
   if (!training)
     return training.error();
-  const std::int64_t steps = kTrainingSteps + (keeps_running_values(cell) ? 1 : 0);
-  for (std::int64_t step = 0; step < steps; ++step) {
+  const std::int64_t training_steps = cell.option("rows") == "none" ? 3 : kTrainingSteps;
+  for (std::int64_t step = 0; step <= training_steps; ++step) {
     StepPlan plan = step_of(cell, step);
-    plan.train = step < kTrainingSteps;
+    plan.train = step < training_steps;
+    // Without running values a rank evaluates with the statistics of its own rows.
+    plan.alone = !plan.train && !keeps_running_values(cell);
+    plan.grad = !plan.alone;
     if (auto computed = reference_step(talk, *training, plan); !computed)
       return computed;
     if (auto trained = train_step(talk, *training, plan); !trained)

@@ -9,7 +9,6 @@ namespace lockstep {
 namespace {
 
 using Counts = std::vector<std::int64_t>;
-using Outcome = protocol::Answer::Outcome;
 
 // Of the option "batches": one number for each rank, or two: of the rank `rank` (else the last) the
 // second, of all others the first.
@@ -66,12 +65,6 @@ Case cell_of(const char* implementation, std::int32_t world,
     cell.required_checks.emplace_back("gradient-reference");
   cell.id = case_id(cell);
   return cell;
-}
-
-bool all_refused(const Conversation::Answers& answers) {
-  return std::all_of(answers.begin(), answers.end(), [](const protocol::Answer& answer) {
-    return answer.outcome == Outcome::kRefused;
-  });
 }
 
 // Waits for the ranks that have run out. Joined, all hold the last one's state then; where all

@@ -57,6 +57,8 @@ class Reader {
       dataset.batch_size = first;
     else if (what == "batches_max")
       dataset.batches_max = first;
+    else if (what == "seed")
+      dataset.seed = first;
     else if (what == "boundaries")
       dataset.boundaries = values;
     else if (what == "item_lengths")
@@ -135,6 +137,8 @@ SamplerPromise promise_of(const Run& run) {
                          .draws = word("draws"),
                          .remainder = word("remainder"),
                          .outside = word("outside"),
+                         .shares = word("shares"),
+                         .repeats_come = word("repeats_come"),
                          .infinite = word("length") == "infinite",
                          .by_length = word("batches") == "by_length"};
   const std::string repeats = word("repeats");

@@ -22,6 +22,7 @@ struct Dataset {
   std::int64_t length{-1};                    ///< Negative: not observed.
   std::int64_t batch_size{0};                 ///< 0: not observed.
   Samples item_lengths{}, boundaries{};       ///< Empty unless batches go by length.
+  std::optional<std::int64_t> seed{};         ///< Of its orders.
   std::optional<std::int64_t> batches_max{};  ///< Asked for, where an epoch has no end.
 
   /// The bucket of a sample: (boundaries[i], boundaries[i + 1]], the first one closed. None if its
@@ -49,7 +50,7 @@ struct SampledEpoch {
 
 /// The contract words of a sampler; see fixtures/implementations/samplers.h. Empty: not declared.
 struct SamplerPromise {
-  std::string order{}, draws{}, remainder{}, outside{};
+  std::string order{}, draws{}, remainder{}, outside{}, shares{}, repeats_come{};
   std::int64_t repeats{1};
   bool infinite{};
   bool by_length{};

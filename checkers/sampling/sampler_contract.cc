@@ -69,6 +69,12 @@ class Judge {
       std::vector<Fault> faults = faults_of_shares(sampled_.promise, epoch);
       for (Fault& fault : faults_of_batches(sampled_.promise, epoch))
         faults.push_back(std::move(fault));
+      for (Fault& fault : faults_of_batch_sizes(sampled_.promise, epoch))
+        faults.push_back(std::move(fault));
+      for (Fault& fault : faults_of_dealing(sampled_.promise, epoch))
+        faults.push_back(std::move(fault));
+      for (Fault& fault : faults_of_seeds(sampled_.promise, sampled_.epochs, epoch))
+        faults.push_back(std::move(fault));
       for (Fault& fault : faults_of_order(sampled_.promise, earlier, epoch))
         faults.push_back(std::move(fault));
       add(epoch, std::move(faults));

@@ -1,5 +1,6 @@
-// LS411-LS422: what a sampler gives to all ranks together is what it declares: shares disjoint and
-// complete, equally long, as long as promised, shuffled anew, and batched by length where declared.
+// LS411-LS425: what a sampler gives to all ranks together is what it declares: shares disjoint and
+// complete, equally long, as long as promised, dealt out in the declared order, and batched as
+// declared.
 #pragma once
 
 #include "harness/model/job.h"

@@ -27,9 +27,21 @@ std::vector<Fault> faults_of_shares(const SamplerPromise& promise, const Sampled
 /// Batches and buckets: the caller's list, batches and steps of several buckets, untrue lengths.
 std::vector<Fault> faults_of_batches(const SamplerPromise& promise, const SampledEpoch& epoch);
 
+/// Batches of another size than was asked for, beyond the last of an epoch or bucket.
+std::vector<Fault> faults_of_batch_sizes(const SamplerPromise& promise, const SampledEpoch& epoch);
+
+/// The order that was dealt out, read back from the shares: of what is declared sequential, of
+/// repeats, and of the passes of a stream.
+std::vector<Fault> faults_of_dealing(const SamplerPromise& promise, const SampledEpoch& epoch);
+
 /// Ranks that repeat in `epoch` the order of one of the earlier epochs of the dataset.
 std::vector<Fault> faults_of_order(const SamplerPromise& promise,
                                    const std::vector<const SampledEpoch*>& earlier,
+                                   const SampledEpoch& epoch);
+
+/// Epochs of equal number that are in the same order although their seeds differ.
+std::vector<Fault> faults_of_seeds(const SamplerPromise& promise,
+                                   const std::vector<SampledEpoch>& epochs,
                                    const SampledEpoch& epoch);
 
 /// Samples that no epoch of a dataset gives, although what is left out should change.

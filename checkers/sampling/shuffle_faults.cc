@@ -68,6 +68,32 @@ std::vector<Fault> faults_of_order(const SamplerPromise& promise,
   return {};
 }
 
+std::vector<Fault> faults_of_seeds(const SamplerPromise& promise,
+                                   const std::vector<SampledEpoch>& epochs,
+                                   const SampledEpoch& epoch) {
+  if (promise.order != "shuffled" || !epoch.dataset->seed)
+    return {};
+  const RankSet everyone = RankSet::all(static_cast<std::int32_t>(epoch.shards.size()));
+  for (const SampledEpoch& other : epochs) {
+    if (other.number >= epoch.number || other.epoch != epoch.epoch || !other.dataset->seed ||
+        *other.dataset->seed == *epoch.dataset->seed ||
+        other.dataset->length != epoch.dataset->length ||
+        other.dataset->item_lengths != epoch.dataset->item_lengths)
+      continue;
+    const bool alike = std::all_of(everyone.begin(), everyone.end(), [&](Rank rank) {
+      return epoch.shards.at(rank).samples == other.shards.at(rank).samples &&
+             log_same_shuffle(promise, epoch, rank) < kNoChance;
+    });
+    if (alike)
+      return {{.code = Code::kNotReshuffled,
+               .headline = fmt::format("{} has the same order with seed {} as with seed {}",
+                                       name_of(epoch), *epoch.dataset->seed, *other.dataset->seed),
+               .cause = "the seed does not reach the order",
+               .affected = everyone}};
+  }
+  return {};
+}
+
 std::vector<Fault> faults_of_all_epochs(const SamplerPromise& promise,
                                         const std::vector<const SampledEpoch*>& epochs) {
   if (promise.order != "shuffled" || promise.remainder != "drop" || !promise.once() ||

@@ -10,6 +10,11 @@ bool is_permutation(const std::string& variant) { return variant.rfind("x1/", 0)
 
 }  // namespace
 
+bool is_ignored(const Plan& plan, std::string_view name) {
+  const auto ignored = plan.options.find("ignored");
+  return ignored != plan.options.end() && tensor_name(name) == ignored->second;
+}
+
 Subjects subjects_of(const Run& run, const std::function<bool(const Observation&)>& asked) {
   Subjects subjects;
   for (const Observation& observation : run.observations) {
@@ -32,6 +37,15 @@ Subjects subjects_of(const Run& run, const std::function<bool(const Observation&
       subject.permutations.push_back(&observation);
     else
       subject.mistakes[observation.variant].push_back(&observation);
+  }
+  for (auto& [key, subject] : subjects) {
+    const auto own = subject.mistakes.find("local");
+    if (own == subject.mistakes.end() || !is_ignored(run.plan, subject.name))
+      continue;
+    subject.right = nullptr;
+    for (const Observation* local : own->second)
+      subject.right_by_rank[*local->rank] = local;
+    subject.mistakes.clear();
   }
   return subjects;
 }

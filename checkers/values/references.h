@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -32,7 +33,11 @@ struct Subject {
 /// By step, place within the step, and name.
 using Subjects = std::map<std::tuple<std::int64_t, std::int32_t, std::string>, Subject>;
 
-/// Of the observations that are asked about.
+/// Whether ranks keep this tensor to themselves: neither broadcast nor reduced, as the case asks.
+bool is_ignored(const Plan& plan, std::string_view name);
+
+/// Of the observations that are asked about. What is ignored has each rank's own gradient for its
+/// reference.
 Subjects subjects_of(const Run& run, const std::function<bool(const Observation&)>& asked);
 
 }  // namespace lockstep::checkers

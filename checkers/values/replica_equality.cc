@@ -7,6 +7,7 @@
 #include <set>
 
 #include "checkers/blame/attribution.h"
+#include "checkers/values/references.h"
 #include "harness/model/batch_plan.h"
 #include "harness/model/group_view.h"
 #include "harness/model/observed_values.h"
@@ -20,11 +21,21 @@ constexpr std::size_t kNamesMax = 16;
 struct Rule {
   Code code{};
   std::optional<Rank> decides{};  ///< Whose value it is; none: all hold the same.
+  bool own{};                     ///< Each rank holds what it held before.
 };
 
 std::string contract_of(const Run& run, const std::string& what) {
   const auto place = run.plan.contract.find(what);
   return place == run.plan.contract.end() ? "" : place->second;
+}
+
+/// Of what ranks keep to themselves. An optimizer may have moved a parameter.
+std::optional<Rule> own_rule_of(const Sighting& sighting) {
+  if (is_phase(sighting.phase, "initial"))
+    return Rule{.code = Code::kInitialValue, .own = true};
+  if (kind_of(sighting.name) == "buffer" && is_phase(sighting.phase, "forward_entry"))
+    return Rule{.code = Code::kBufferDiffers, .own = true};
+  return std::nullopt;
 }
 
 std::optional<Rule> rule_of(const Plan& plan, const Sighting& sighting,
@@ -33,13 +44,15 @@ std::optional<Rule> rule_of(const Plan& plan, const Sighting& sighting,
   const bool initial = is_phase(sighting.phase, "initial");
   if (is_phase(sighting.phase, "before") || is_phase(sighting.phase, "forward_entry_unsynced"))
     return std::nullopt;  // Legally different.
+  if (is_ignored(plan, sighting.name))
+    return own_rule_of(sighting);
   if (kind == "param")
     return initial ? Rule{Code::kInitialValue, Rank{0}} : Rule{Code::kParameterDiffers};
   if (kind == "optimizer")
     return Rule{Code::kOptimizerStateDiffers};
   if (kind != "buffer")
     return std::nullopt;
-  if (initial && buffers == "rank0")
+  if (initial && (buffers == "rank0" || buffers == "synchronised"))
     return Rule{Code::kInitialValue, Rank{0}};
   if (buffers != "rank0" && buffers != "synchronised")
     return std::nullopt;
@@ -81,6 +94,23 @@ class Sources {
     return of(rank, step - 1, "after_backward", name);
   }
 
+  /// What the ranks that ran longest held after their last step; by the contract of a join one of
+  /// these is everybody's then. Empty where that is not known.
+  [[nodiscard]] std::vector<const Observation*> of_longest(const Plan& plan,
+                                                           const Sighting& sighting) const {
+    std::vector<const Observation*> held;
+    if (plan.batches.empty() || !is_phase(sighting.phase, "joined"))
+      return held;
+    const std::int64_t last = *std::max_element(plan.batches.begin(), plan.batches.end()) - 1;
+    for (const Rank rank : last < 0 ? RankSet{} : taking_part(plan, last)) {
+      const Observation* value = of(rank, last, "after_backward", sighting.name);
+      if (value == nullptr)
+        return {};
+      held.push_back(value);
+    }
+    return held;
+  }
+
  private:
   [[nodiscard]] const Observation* of(Rank rank, std::int64_t step, const std::string& phase,
                                       const std::string& name) const {
@@ -100,11 +130,26 @@ struct Comparison {
   RankSet differ{};
   const Observation* expected{};
   bool undecided{};
+  bool stale{};        ///< All hold one value, and it is of none of those that decide.
   bool overwritten{};  ///< Rank 0 itself no longer holds its own value.
   bool received{};  ///< Another rank gave up a value of its own for the expected one: it was sent.
 };
 
+Comparison compare_own(const Sighting& sighting, const Sources& sources) {
+  Comparison result;
+  for (const auto& [rank, observation] : sighting.by_rank) {
+    const Observation* before = sources.before(sighting, rank);
+    if (before == nullptr || identical(*before, *observation))
+      continue;
+    result.differ.insert(rank);
+    result.expected = before;
+  }
+  return result;
+}
+
 Comparison compare(const Sighting& sighting, const Rule& rule, const Sources& sources) {
+  if (rule.own)
+    return compare_own(sighting, sources);
   Comparison result;
   if (rule.decides) {
     const auto source = sighting.by_rank.find(*rule.decides);
@@ -143,6 +188,22 @@ Comparison compare(const Sighting& sighting, const Rule& rule, const Sources& so
   return result;
 }
 
+/// Of ranks that hold one value: is it that of a rank that ran longest?
+Comparison compare_with_longest(const std::vector<const Observation*>& longest,
+                                const Sighting& sighting) {
+  Comparison result;
+  const Observation& held = *sighting.by_rank.begin()->second;
+  if (longest.empty() || std::any_of(longest.begin(), longest.end(), [&](const Observation* value) {
+        return identical(*value, held);
+      }))
+    return result;
+  result.expected = longest.front();
+  result.stale = true;
+  for (const auto& [rank, observation] : sighting.by_rank)
+    result.differ.insert(rank);
+  return result;
+}
+
 /// Those that have a batch for the step, and all in the end.
 RankSet holders(const Run& run, const Sighting& sighting) {
   const bool end = is_phase(sighting.phase, "joined") || is_phase(sighting.phase, "refused");
@@ -157,6 +218,8 @@ class Collector {
     Finding* finding = find(rule.code);
     if (finding == nullptr) {
       findings_.push_back(start(sighting, rule));
+      if (comparison.stale || rule.own)
+        what_[rule.code] = "is not " + whose(rule, comparison);
       finding = &findings_.back();
       if (rule.decides && comparison.overwritten)
         finding->evidence.push_back(
@@ -214,6 +277,10 @@ class Collector {
 
  private:
   static std::string whose(const Rule& rule, const Comparison& comparison) {
+    if (rule.own)
+      return "what each rank held before, although it is to be kept";
+    if (comparison.stale)
+      return "what the ranks that ran longest held after their last step";
     if (!rule.decides)
       return "the other ranks";
     return comparison.overwritten ? fmt::format("what rank {} had before", rule.decides->value)
@@ -283,7 +350,9 @@ Verdict ReplicaEquality::check(const Job& job) const {
                               sighting.name, sighting.step);
       continue;
     }
-    const Comparison comparison = compare(sighting, *rule, sources);
+    Comparison comparison = compare(sighting, *rule, sources);
+    if (comparison.differ.empty())
+      comparison = compare_with_longest(sources.of_longest(run.plan, sighting), sighting);
     if (!comparison.differ.empty())
       collector.add(sighting, *rule, comparison);
     if (undecided.empty() && (comparison.undecided || !complete))

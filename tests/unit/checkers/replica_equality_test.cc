@@ -271,5 +271,64 @@ TEST(ReplicaEquality, OnTwoRanksNobodyIsNamed) {
   EXPECT_TRUE(check(run).findings.at(0).culprits.empty());
 }
 
+// --- What ranks keep to themselves
+
+TEST(IgnoredTensor, StaysEachRanksOwn) {
+  lockstep::Run run = three_ranks("rank0");
+  run.plan.options["ignored"] = "w";
+  see(run, "param/w", 0, "before", kAllOff);
+  see(run, "param/w", 0, "initial", kAllOff);
+  see(run, "param/w", 0, "after_backward", {{5, 2}, {6, 2}, {7, 2}});
+  EXPECT_TRUE(check(run).findings.empty());
+}
+
+TEST(IgnoredTensor, IsNotToBeBroadcast) {
+  for (const char* name : {"param/w", "buffer/w"}) {
+    lockstep::Run run = three_ranks("rank0");
+    run.plan.options["ignored"] = "w";
+    see(run, name, 0, "before", kAllOff);
+    see(run, name, 0, "initial", kEqual);
+    const Verdict verdict = check(run);
+    ASSERT_EQ(verdict.findings.size(), 1U) << name;
+    EXPECT_EQ(verdict.findings.front().code, Code::kInitialValue);
+    EXPECT_NE(verdict.findings.front().headline.find("is to be kept"), std::string::npos);
+  }
+}
+
+TEST(IgnoredTensor, CannotBeJudgedWithoutWhatItWas) {
+  lockstep::Run run = three_ranks("rank0");
+  run.plan.options["ignored"] = "w";
+  see(run, "param/w", 0, "initial", kAllOff);
+  EXPECT_TRUE(check(run).findings.empty());
+}
+
+// --- The state after a join
+
+/// Ranks 0 and 2 run two batches, rank 1 one. Afterwards all hold `joined`.
+lockstep::Run joined(const std::vector<double>& value, bool last_step_seen = true) {
+  lockstep::Run run = three_ranks("rank0");
+  run.plan.batches = {2, 1, 2};
+  see(run, "param/w", 0, "after_backward", {{1, 1}, {1, 1}, {1, 1}});
+  if (last_step_seen) {
+    observe(run, Rank{0}, "param/w", 1, "after_backward", {2, 2});
+    observe(run, Rank{2}, "param/w", 1, "after_backward", {2, 2});
+  }
+  see(run, "param/w", 2, "joined", {value, value, value});
+  return run;
+}
+
+TEST(JoinedState, IsThatOfARankThatRanLongest) {
+  EXPECT_TRUE(check(joined({2, 2})).findings.empty());
+  const Verdict verdict = check(joined({1, 1}));
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings.front().code, Code::kParameterDiffers);
+  EXPECT_EQ(verdict.findings.front().affected, RankSet::all(3));
+  EXPECT_NE(verdict.findings.front().headline.find("ran longest"), std::string::npos);
+}
+
+TEST(JoinedState, IsNotJudgedWithoutTheLastStep) {
+  EXPECT_TRUE(check(joined({1, 1}, false)).findings.empty());
+}
+
 }  // namespace
 }  // namespace lockstep::testing

@@ -1,0 +1,103 @@
+"""Mutated sources compiled into a rank host: the build's own commands, with other sources and without warnings."""
+
+import concurrent.futures
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+
+from source import Source
+
+TESTS = "tests/mutation"
+
+
+class Builder:
+    """Builds in `folder` what `build` (a finished build folder of the project at `root`) holds unmutated."""
+
+    def __init__(self, root, build, folder, jobs, say):
+        self.root, self.build, self.folder, self.jobs, self.say = root, build, folder, jobs, say
+        commands = json.loads((build / "compile_commands.json").read_text())
+        self.commands = {os.path.relpath(entry["file"], root): entry["command"] for entry in commands}
+
+    def command(self, file, text_path, output):
+        words = shlex.split(self.commands[file])
+        at = words.index("-o")
+        words = words[:at] + words[at + 2 :]
+        words = [word for word in words if not word.startswith(("-W", "-g")) and word != "-O2"]
+        words[words.index(str(self.root / file))] = str(text_path)
+        syntax = ["-fsyntax-only"] if output is None else ["-O1", "-o", str(output)]
+        return words + syntax + ["-w", "-fmax-errors=0", "-include", str(self.root / TESTS / "mutation.h")]
+
+    def run(self, words):
+        done = subprocess.run(words, cwd=self.build, capture_output=True, text=True, check=False)
+        return done.returncode, done.stderr
+
+    def write(self, file, mutants):
+        path = self.folder / "sources" / file.replace("/", "+")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(Source(self.root, file).with_mutants(mutants))
+        return path
+
+    def compiling(self, file, mutants):
+        """Those of the mutants of a file that compile."""
+        left = list(mutants)
+        while left:
+            path = self.write(file, left)
+            status, errors = self.run(self.command(file, path, None))
+            if status == 0:
+                return left
+            bad = {int(line) - 1 for line in re.findall(r'^(?:In file included from )?mutant:(\d+)', errors, re.M)}
+            bad |= {int(line) - 1 for line in re.findall(r'^\s+from mutant:(\d+)', errors, re.M)}
+            kept = [mutant for mutant in left if mutant.number not in bad]
+            if len(kept) == len(left):
+                self.say(f"{file}: {errors[:2000]}")
+                raise SystemExit(f"{file}: the compiler blames no mutant")
+            left = kept
+        return left
+
+    def object_of(self, file, mutants):
+        path = self.write(file, mutants)
+        output = self.folder / "objects" / (file.replace("/", "+") + ".o")
+        output.parent.mkdir(parents=True, exist_ok=True)
+        status, errors = self.run(self.command(file, path, output))
+        if status:
+            raise SystemExit(f"{file}: {errors[:3000]}")
+        return output
+
+    def sift(self, by_file):
+        """By file, the mutants that compile."""
+        with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
+            done = pool.map(lambda item: (item[0], self.compiling(*item)), by_file.items())
+            result = {}
+            for number, (file, mutants) in enumerate(done):
+                self.say(f"{number + 1} of {len(by_file)} files: {len(mutants)} of {len(by_file[file])} of {file} compile")
+                result[file] = mutants
+            return result
+
+    def link(self, by_file, program):
+        """The folder of programs in which `program` is mutated, with those beside it that it needs."""
+        with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
+            objects = list(pool.map(lambda item: str(self.object_of(*item)), by_file.items()))
+        runtime = self.folder / "objects" / "mutation.o"
+        # Compiled as any file of the project is; the mutants of none are in it.
+        likely = next(iter(by_file))
+        words = self.command(likely, self.root / TESTS / "mutation.cc", runtime)
+        status, errors = self.run(words)
+        if status:
+            raise SystemExit(errors)
+        programs = self.folder / "bin"
+        programs.mkdir(exist_ok=True)
+        built = next(path for path in self.build.rglob(program) if path.is_file() and self.folder not in path.parents)
+        target = os.path.relpath(built, self.build)
+        told = subprocess.run(["ninja", "-t", "commands", target], cwd=self.build, check=True, capture_output=True,
+                              text=True).stdout.strip().splitlines()[-1]
+        # Before the archives: what an object defines is not taken from them. A second command would list the tests.
+        line = re.sub(f"-o {re.escape(target)}", f"{' '.join(objects)} {runtime} -o {programs / program}", told, count=1)
+        line = re.split(r" && (?=cd |/usr/bin/cmake|:$)", line)[0]
+        subprocess.run(line, shell=True, cwd=self.build, check=True)
+        for name in ("lockstep", "lockstep_reference_host"):
+            if program == "lockstep_rank_host":
+                shutil.copy2(self.build / "bin" / name, programs / name)
+        return programs

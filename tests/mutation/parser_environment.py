@@ -1,0 +1,29 @@
+"""The parser that mutations are found with, in a virtual environment of the tool's own: made once, in the user's cache.
+
+Importing this starts the program anew with that environment's interpreter where there is no parser here. Without a way to
+install one the program ends with status 77: skipped.
+"""
+
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+import venv
+
+PACKAGES = ("tree-sitter==0.26.1", "tree-sitter-cpp==0.23.4")
+READY = importlib.util.find_spec("tree_sitter_cpp") is not None
+
+if not READY:
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "lockstep"
+    python = cache / "mutate-venv/bin/python"
+    if pathlib.Path(sys.prefix) == python.parent.parent:
+        subprocess.run([python, "-m", "pip", "install", "-q", *PACKAGES], check=False)
+        if importlib.util.find_spec("tree_sitter_cpp") is None:
+            print("skipped: the packages " + ", ".join(PACKAGES) + " cannot be installed", file=sys.stderr)
+            sys.exit(77)
+        READY = True
+    else:
+        if not python.exists():
+            venv.create(python.parent.parent, with_pip=True)
+        os.execv(python, [str(python), "-B", *sys.argv])

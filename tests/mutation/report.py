@@ -1,0 +1,96 @@
+"""What became of the mutants: counts by file, operator and scenario, and the names of those that live."""
+
+import collections
+import pathlib
+
+KILLED = ("finding", "crash", "time-out")
+EQUIVALENT = pathlib.Path(__file__).with_name("equivalent.txt")
+
+# What a mistake of each kind should look like: written before the runs.
+NUMBERS = {"LS401", "LS402", "LS403", "LS406", "LS407", "LS501", "LS502", "LS503", "LS504", "LS505", "LS506"}
+CALLS = {"LS201", "LS202", "LS203", "LS204", "LS205", "LS206", "LS207", "LS208", "LS209"}
+SAMPLES = {f"LS{number}" for number in range(411, 425)}
+ENDS = {"LS101", "LS102", "LS301"}
+FITTING = {
+    "arithmetic": NUMBERS | SAMPLES | CALLS | ENDS,
+    "bound": NUMBERS | SAMPLES | CALLS | ENDS,
+    "condition": NUMBERS | SAMPLES | CALLS | ENDS | {"LS507"},
+    "constant": NUMBERS | SAMPLES | CALLS | ENDS,
+    "deleted statement": NUMBERS | SAMPLES | CALLS | ENDS | {"LS507"},
+    "detach": NUMBERS | ENDS,
+    "early return": NUMBERS | SAMPLES | CALLS | ENDS | {"LS507"},
+    "enumerator": NUMBERS | CALLS | ENDS,
+    "logical": NUMBERS | SAMPLES | CALLS | ENDS | {"LS507"},
+    "relational": NUMBERS | SAMPLES | CALLS | ENDS | {"LS507"},
+    "removed call": NUMBERS | SAMPLES | CALLS | ENDS,
+    "swapped arguments": NUMBERS | SAMPLES | CALLS | ENDS,
+}
+
+
+def equivalents():
+    """By mutant, why no program can tell it from the original: lines of `FILE:... | REASON`; the line number is left out."""
+    if not EQUIVALENT.exists():
+        return {}
+    rows = [line.split(" | ", 1) for line in EQUIVALENT.read_text().splitlines() if " | " in line]
+    return {mutant.strip(): reason.strip() for mutant, reason in rows}
+
+
+def without_line(mutant):
+    place, _, rest = mutant.partition(" ")
+    return f"{place.split(':')[0]} {rest}"
+
+
+def outcome_of(record, equal):
+    if record["outcome"] not in KILLED and without_line(record["mutant"]) in equal:
+        return "equivalent"
+    return record["outcome"]
+
+
+def counted(records, key, equal):
+    table = collections.defaultdict(collections.Counter)
+    for record in records:
+        table[key(record)][outcome_of(record, equal)] += 1
+    return {name: dict(counts) for name, counts in sorted(table.items())}
+
+
+def scenario(record):
+    return record.get("cell", "").split("/")[0] or "-"
+
+
+def rate(counts):
+    killed = sum(counts.get(kind, 0) for kind in KILLED)
+    total = sum(counts.values()) - counts.get("equivalent", 0)
+    return 100 * killed / total if total else 100.0
+
+
+def summary(records):
+    equal = equivalents()
+    counts = collections.Counter(outcome_of(record, equal) for record in records)
+    codes = [record for record in records if record["outcome"] in ("finding", "crash") and record.get("codes")]
+    fitting = [record for record in codes if record["codes"][0] in FITTING.get(record["operator"], set())]
+    return {
+        "mutants": len(records),
+        "outcomes": dict(counts),
+        "killed_percent": round(rate(counts), 1),
+        "fitting_codes": [len(fitting), len(codes)],
+        "by_file": counted(records, lambda record: record["file"].rsplit("/", 1)[-1], equal),
+        "by_operator": counted(records, lambda record: record["operator"], equal),
+        "by_scenario": counted([r for r in records if r["outcome"] in KILLED], scenario, equal),
+        "living": [record for record in records if outcome_of(record, equal) in ("survived", "undecided")],
+    }
+
+
+def page(records):
+    told = summary(records)
+    kinds = [*KILLED, "undecided", "survived", "equivalent"]
+    lines = [f"{told['mutants']} mutants, {told['killed_percent']} % of those that are not equivalent killed."
+             f" First code fits: {told['fitting_codes'][0]} of {told['fitting_codes'][1]}.", ""]
+    for title in ("by_file", "by_operator", "by_scenario"):
+        lines += [f"| {title.replace('by_', '')} | {' | '.join(kinds)} | killed |", "|---" * (len(kinds) + 2) + "|"]
+        for name, counts in told[title].items():
+            cells = " | ".join(str(counts.get(kind, 0)) for kind in kinds)
+            lines.append(f"| {name} | {cells} | {rate(counts):.0f} % |")
+        lines.append("")
+    lines += [f"- {record['outcome']}: {record['name'] or record['mutant']}"
+              + (f" ({record['reason']})" if record.get("reason") else "") for record in told["living"]]
+    return "\n".join(lines) + "\n"

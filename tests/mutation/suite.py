@@ -1,0 +1,112 @@
+"""`lockstep suite` over a mutated rank host: which cells reach which mutant, and which cell finds it."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import time
+
+
+class Suite:
+    def __init__(self, programs, folder, seed=1):
+        self.program, self.folder, self.seed = programs / "lockstep", folder, seed
+        listed = subprocess.run([self.program, "suite", "--list"], capture_output=True, text=True, check=True).stdout
+        # Mutants and faults ask whether lockstep finds what is wrong on purpose; the rest is what others are judged by.
+        self.cells = [cell for cell in listed.split("\n") if cell.count("/") >= 3 and "/mutant/" not in cell
+                      and "fault=" not in cell]
+        self.cost = {cell: 0.2 for cell in self.cells}
+        self.reached = {}
+        self.kills = {}
+
+    def run(self, cells, mutant, limit_s, environment=None):
+        """The report by cell: what was said before the time was over. None: it was over."""
+        directory = self.folder / "run"
+        shutil.rmtree(directory, ignore_errors=True)
+        words = [self.program, "suite", "--seed", str(self.seed), "--run-dir", directory, "--format", "json"]
+        for cell in cells:
+            words += ["--case", cell]
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                                   env={**os.environ, **(environment or {}), "LOCKSTEP_MUTANT": str(mutant)})
+        try:
+            out, _ = process.communicate(timeout=limit_s)
+            return {case["id"]: case for case in json.loads(out)["cases"]}
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.communicate(timeout=20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
+            return None
+        except ValueError:
+            return {}
+
+    def learn(self, say):
+        """Runs every cell unmutated: what each costs and reaches. Nothing may be found."""
+        marks = self.folder / "reached"
+        shutil.rmtree(marks, ignore_errors=True)
+        marks.mkdir(parents=True)
+        cases = self.run(self.cells, -1, 3600, {"LOCKSTEP_MUTATION_REACHED": str(marks)})
+        wrong = [f"{cell}: {case['verdict']} {case['reason']}" for cell, case in (cases or {}).items()
+                 if case["verdict"] not in ("pass", "skipped")]
+        if not cases or wrong:
+            raise SystemExit("unmutated, the suite does not pass:\n" + "\n".join(wrong))
+        for cell, case in cases.items():
+            self.cost[cell] = max(case["wall_s"], 0.02)
+        for bits in marks.glob("*.reached"):
+            link = bits.with_suffix(".run")
+            link = link if link.is_symlink() else bits.with_suffix(".live")
+            plan = pathlib.Path(os.readlink(link)).parent / "run.json"
+            cell = json.loads(plan.read_text())["case_id"]
+            for number, seen in enumerate(bits.read_bytes()):
+                if seen:
+                    self.reached.setdefault(number, set()).add(cell)
+        shutil.rmtree(marks)
+        say(f"{len(cases)} cells reach {len(self.reached)} mutants")
+
+    def order(self, mutant):
+        """Cells that reach it, those first that have found most in its file for their time."""
+        def worth(cell):
+            return (self.kills.get((mutant.file, cell), 0) + 0.1) / (self.cost[cell] + 0.1)
+        return sorted(self.reached.get(mutant.number, ()), key=worth, reverse=True)
+
+    def judge(self, mutant):
+        """What became of it: a record for the report."""
+        begun = time.monotonic()
+        cells = self.order(mutant)
+        record = {"outcome": "survived", "cells": len(cells)}
+        if not cells:
+            record["reason"] = "no cell reaches it"
+        undecided = None
+        while cells and record["outcome"] == "survived":
+            size = 3 if len(cells) == len(self.order(mutant)) else 12
+            some, cells = cells[:size], cells[size:]
+            cases = self.run(some, mutant.number, 30 + 10 * sum(self.cost[cell] for cell in some))
+            if cases is None:
+                record |= {"outcome": "time-out", "cell": some[0]}
+                break
+            for cell in some:
+                case = cases.get(cell)
+                if case is None:
+                    continue
+                if case["verdict"] == "fail":
+                    codes = codes_of(self.folder / "run", case)
+                    crash = codes[0] in ("LS101", "LS102", "LS103", "LS301", "LS303")
+                    record |= {"outcome": "crash" if crash else "finding", "cell": cell, "codes": codes}
+                    self.kills[mutant.file, cell] = self.kills.get((mutant.file, cell), 0) + 1
+                    break
+                if case["verdict"] == "undecided" and undecided is None:
+                    undecided = {"outcome": "undecided", "cell": cell, "reason": case["reason"]}
+            if not cases:
+                record |= {"outcome": "crash", "cell": some[0], "codes": []}
+        if record["outcome"] == "survived" and undecided:
+            record |= undecided
+        record["seconds"] = round(time.monotonic() - begun, 1)
+        return record
+
+
+def codes_of(directory, case):
+    report = json.loads((directory / "report.json").read_text())
+    return [finding["code"] for finding in report["findings"] if finding.get("case") == case["id"]] or ["?"]
