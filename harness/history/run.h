@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,6 +22,8 @@
 #include "harness/history/vocabulary.h"
 
 namespace lockstep {
+
+struct WatchedValues;  // history/watched_values.h
 
 /// A loop of a source.
 struct SourceLoop {
@@ -148,6 +151,7 @@ struct Process {
   std::uint64_t wall_ns{};       ///< Wall clock at opened_ns.
   std::uint64_t capabilities{};  ///< history::Capability: what the tap could see.
   std::optional<Device> device{};
+  std::shared_ptr<WatchedValues> watched{};  ///< Null: its values were not watched.
 
   /// "Complete for this group since its creation": absence of a record is absence of a call. Ring
   /// overflow does not end it (counts and digests go on); a gap, damage or a group met late does.
