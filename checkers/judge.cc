@@ -6,6 +6,7 @@
 #include <exception>
 #include <tuple>
 
+#include "checkers/allowed.h"
 #include "checkers/exit/descriptor_growth.h"
 #include "checkers/exit/device_choice.h"
 #include "checkers/exit/handled_exceptions.h"
@@ -29,6 +30,8 @@
 #include "checkers/values/replica_equality.h"
 #include "checkers/values/replica_memory.h"
 #include "checkers/values/second_derivative.h"
+#include "checkers/watch/finite_values.h"
+#include "checkers/watch/replica_drift.h"
 #include "harness/model/coverage.h"
 #include "harness/model/group_view.h"
 
@@ -231,6 +234,8 @@ Checkers all_checkers() {
   checkers.push_back(std::make_unique<ReplicaMemory>());
   checkers.push_back(std::make_unique<SamplerContract>());
   checkers.push_back(std::make_unique<Refusals>());
+  checkers.push_back(std::make_unique<ReplicaDrift>());
+  checkers.push_back(std::make_unique<FiniteValues>());
   checkers.push_back(std::make_unique<ExpectedMarks>());
   checkers.push_back(std::make_unique<HistoryComplete>());
   return checkers;
@@ -239,8 +244,11 @@ Checkers all_checkers() {
 Judgement judge(const Run& run, const Checkers& checkers) {
   Judgement judgement;
   const Job job(run);
-  for (const auto& checker : checkers)
+  const std::vector<Allowed> allowed = allowed_in(run.plan);
+  for (const auto& checker : checkers) {
     judgement.verdicts.push_back(checked(*checker, job));
+    allow(allowed, judgement.verdicts.back());
+  }
   judgement.findings = combine(judgement.verdicts, ended_from_outside_ns(run).has_value());
   for (Finding& finding : judgement.findings) {
     tell_what_is_handled(run, finding);

@@ -14,7 +14,7 @@ FILES = {
     "mutant_table": re.compile(r"fixtures/mutants/(mutant|table\w*)\.h$"),
 }
 STANDARD_ONLY = tuple(FILES)
-ROOMS = {"run": "run_checks"}  # Layers that are called otherwise than their folder in checkers/.
+ROOMS = {"run": "run_checks", "watch": "watch_checks"}  # Layers that are called otherwise than their folder in checkers/.
 SYSTEM = ("sys/", "linux/", "asm/")
 TORCH = re.compile(r"(torch|ATen|c10|gloo)/")
 # fmt of the distribution and fmt of the wheel do not mix, so headers that may meet torch must not bring one.

@@ -102,6 +102,18 @@ void add_run(CLI::App& app, Parsed& parsed) {
       ->check(CLI::PositiveNumber.description(""));
   run.add_option("--require", command.required, "Status 2 if this check cannot decide (repeatable)")
       ->check(CLI::IsMember(session::check_names()).description(""));
+  run.add_flag("--watch", command.watch,
+               "Look at parameters and gradients, too: do the replicas stay equal?");
+  run.add_option("--watch-budget", command.watch_budget,
+                 "Percent of the program's time that looking at them may take")
+      ->capture_default_str()
+      ->check(CLI::Range(0.01, 50.0).description(""));
+  run.add_option("--allow", command.allowed,
+                 "CODE@FILE:FUNCTION: what is found there is meant (repeatable; or a line with a "
+                 "reason in lockstep.allow)");
+  add_choice<session::OnDivergence>(
+      run, "--on-divergence", command.on_divergence,
+      {{"end", session::OnDivergence::kEnd}, {"report", session::OnDivergence::kReport}});
   run.add_flag("--keep", command.keep, "Leave what is left after the last rank as it is");
   run.add_option("--allow-survivor", command.allowed_survivors,
                  "Leave processes of this name as they are (repeatable)");

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 
 #include "harness/base/clock.h"
@@ -55,12 +56,29 @@ std::optional<Error> not_startable(const std::string& program, ExitCode& code) {
                found ? "chmod +x, or name its interpreter" : ""};
 }
 
+/// Of the command line, and of the file in the user's repository.
+std::string allowed_lines(const RunCommand& command) {
+  std::string lines;
+  for (const std::string& allowed : command.allowed)
+    lines += allowed + "\n";
+  std::ifstream file("lockstep.allow");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.empty() && line.front() != '#')
+      lines += line + "\n";
+  }
+  return lines;
+}
+
 Plan plan_of(const RunCommand& command, const std::string& id) {
   Plan plan;
   plan.id = id;
   plan.command = command.command;
   plan.world_size = command.ranks;
   plan.required_checks = command.required;
+  if (command.watch)
+    plan.options["watch"] = fmt::format("{} %", command.watch_budget);
+  if (const std::string allowed = allowed_lines(command); !allowed.empty())
+    plan.options["allow"] = allowed;
   plan.versions["lockstep"] = kVersion;
   return plan;
 }
@@ -91,6 +109,10 @@ std::map<std::string, std::string> environment_of(const RunCommand& command,
                                       [&](const std::string& what) { notices.tell("NOTE", what); });
   if (command.ranks == 0 && !entry.environment.empty())
     entry.environment["LOCKSTEP_LAST_WORDS"] = "1";
+  if (command.watch && !entry.environment.empty()) {
+    entry.environment["LOCKSTEP_WATCH"] = entry::watch_script();
+    entry.environment["LOCKSTEP_WATCH_BUDGET"] = fmt::format("{}", command.watch_budget / 100);
+  }
   if (!entry.unseen.empty()) {
     notices.tell("UNSEEN", entry.unseen);
     // A record that cannot be written is seen as a gap by the reader.
@@ -133,6 +155,8 @@ int supervise(launch::Supervisor& supervisor, const RunCommand& command) {
   tell_dead_runs(notices);
   session::Session session(plan, directory,
                            {.on_hang = command.on_hang,
+                            .on_divergence = command.on_divergence,
+                            .values = command.watch,
                             .stall_limit_s = command.stall_limit_s,
                             .time_limit_s = command.time_limit_s,
                             .ranks_are_started = command.ranks > 0},

@@ -207,6 +207,8 @@ Result<void> compile_into(const fs::path& folder, const std::string& compiler, c
 
 }  // namespace
 
+std::string watch_script() { return (sources_folder() / "harness/watch/watch.py").string(); }
+
 Result<Built> build_tap(const Torch& torch, const Say& say) {
   const fs::path sources = sources_folder();
   const Result<std::string> taps = all_taps(sources);

@@ -31,6 +31,9 @@ struct Entry {
 Entry prepare(const std::vector<std::string>& command, const std::string& history,
               const Say& say = {});
 
+/// What the tap runs in the interpreter of a rank that is watched; to be told it as LOCKSTEP_WATCH.
+std::string watch_script();
+
 /// Where tap and shim for one LibTorch lie.
 struct Built {
   std::string taps{};   ///< What all that were compiled here begin with, see tap_folder().

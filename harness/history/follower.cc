@@ -24,6 +24,7 @@ bool Follower::poll() {
     readers_[i]->swap(run_.processes[i]);
     const auto read = readers_[i]->poll(false);
     readers_[i]->swap(run_.processes[i]);
+    news = read_watched(i) || news;
     news = news || (read && *read);  // Not a history yet: its header is being written.
   }
   if (!journal_ && !journal_path_.empty()) {
@@ -34,6 +35,21 @@ bool Follower::poll() {
   if (news)
     settle_places(run_);
   return news;
+}
+
+/// What lies beside a history, once there is anything.
+bool Follower::read_watched(std::size_t i) {
+  Watching& watching = watching_[i];
+  if (!watching.reader) {
+    std::unique_ptr<ByteSource> source =
+        watch_beside(live_directory_ + "/" + run_.processes[i].file);
+    if (source == nullptr)
+      return false;
+    watching.reader.emplace(std::move(source));
+    watching.values = std::make_shared<WatchedValues>();
+  }
+  run_.processes[i].watched = watching.values;
+  return watching.reader->poll(*watching.values);
 }
 
 bool Follower::find_files() {
@@ -48,6 +64,7 @@ bool Follower::find_files() {
       continue;
     known_.emplace(name, readers_.size());
     readers_.push_back(std::make_unique<ProcessReader>(std::move(*source), name, collectives_max_));
+    watching_.emplace_back();
     run_.processes.emplace_back();
     readers_.back()->swap(run_.processes.back());
     news = true;

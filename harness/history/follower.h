@@ -12,6 +12,7 @@
 #include "harness/history/journal.h"
 #include "harness/history/reader.h"
 #include "harness/history/run.h"
+#include "harness/history/watch_reader.h"
 
 namespace lockstep::history {
 
@@ -34,7 +35,13 @@ class Follower {
   std::optional<Head> head(std::int32_t pid);
 
  private:
+  struct Watching {
+    std::optional<WatchReader> reader{};
+    std::shared_ptr<WatchedValues> values{};
+  };
+
   bool find_files();
+  bool read_watched(std::size_t i);
 
   std::string live_directory_, journal_path_;
   std::size_t collectives_max_;
@@ -42,6 +49,7 @@ class Follower {
   std::optional<JournalReader> journal_;
   std::map<std::string, std::size_t> known_;             // File name to index.
   std::vector<std::unique_ptr<ProcessReader>> readers_;  // Beside Run::processes.
+  std::vector<Watching> watching_;                       // Likewise.
 };
 
 }  // namespace lockstep::history

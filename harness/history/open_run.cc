@@ -15,6 +15,7 @@
 #include "harness/history/run_files.h"
 #include "harness/history/run_json.h"
 #include "harness/history/tensor_file.h"
+#include "harness/history/watch_reader.h"
 
 namespace fs = std::filesystem;
 
@@ -112,6 +113,20 @@ LateDevices late_devices(const fs::path& path) {
   return late;
 }
 
+std::shared_ptr<WatchedValues> read_watched(const std::string& history,
+                                            std::vector<std::string>& missing) {
+  std::unique_ptr<ByteSource> source = watch_beside(history);
+  if (source == nullptr)
+    return nullptr;
+  auto values = std::make_shared<WatchedValues>();
+  WatchReader reader(std::move(source));
+  reader.poll(*values);
+  if (!reader.is_whole())
+    missing.push_back(fmt::format("part of what was watched beside {} makes no sense",
+                                  fs::path(history).filename().string()));
+  return values;
+}
+
 void read_processes(const std::string& directory, Run& run) {
   // Names sort the same wherever the files lie, so that a report does not depend on it.
   std::map<std::string, std::string> files;
@@ -131,6 +146,8 @@ void read_processes(const std::string& directory, Run& run) {
       run.late_devices.push_back(late_devices(path));
       continue;
     }
+    if (fs::path(name).extension() == kWatched)
+      continue;  // Read with the history that it lies beside.
     auto source = FileSource::open(path);
     if (!source) {
       run.missing.push_back(source.error().what);
@@ -142,6 +159,7 @@ void read_processes(const std::string& directory, Run& run) {
       continue;
     }
     run.missing.insert(run.missing.end(), file->missing.begin(), file->missing.end());
+    file->process.watched = read_watched(path, run.missing);
     run.processes.push_back(std::move(file->process));
   }
   std::stable_sort(run.processes.begin(), run.processes.end(),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,8 @@
 #include "harness/history/collective.h"
 
 namespace lockstep {
+
+struct WatchedValues;  // history/watched_values.h
 
 /// A process group as one process sees it.
 struct Group {
@@ -73,6 +76,7 @@ struct Process {
   std::uint64_t wall_ns{};       ///< Wall clock at opened_ns.
   std::uint64_t capabilities{};  ///< history::Capability: what the tap could see.
   std::optional<Device> device{};
+  std::shared_ptr<WatchedValues> watched{};  ///< Null: its values were not watched.
 
   /// "Complete for this group since its creation": absence of a record is absence of a call. Ring
   /// overflow does not end it (counts and digests go on); a gap, damage or a group met late does.

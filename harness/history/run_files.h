@@ -15,6 +15,7 @@ constexpr const char* kRunLink = "run";    ///< In it: link to RUN/history.
 /// What processes of the job leave of themselves: the history of a tap, and by their shim a line
 /// why there is none, or of a choice of devices that came too late.
 constexpr const char* kHistory = ".lsh";
+constexpr const char* kWatched = ".lsw";  ///< Beside a history, of a rank that is watched.
 constexpr const char* kUnseen = ".unseen";
 constexpr const char* kLateDevices = ".late";
 bool is_of_a_process(const std::string& file_name);

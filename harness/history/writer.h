@@ -125,6 +125,12 @@ class Writer {
   void is_inside(GroupHandle group, bool inside) noexcept;
   /// From now on absence of a record says nothing for this group: calls went past the tap.
   void met_late(GroupHandle group) noexcept;
+  /// Collectives issued on it so far; equal on all members between two of them.
+  [[nodiscard]] std::uint64_t issued_on(GroupHandle group) const noexcept {
+    return inherited() || group.index >= WriterFile::kGroupsMax
+               ? 0
+               : __atomic_load_n(&volatile_->groups[group.index].issued, __ATOMIC_RELAXED);
+  }
 
   /// Id of the call site whose return addresses these are, innermost first. A known one costs about
   /// 10 ns.

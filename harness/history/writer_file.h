@@ -161,6 +161,33 @@ class WriterFile {
 
   [[nodiscard]] const char* path() const noexcept { return path_; }
 
+  /// Gives [offset, offset + bytes) space. Zero or an errno.
+  static int reserve(int fd, std::uint64_t offset, std::uint64_t bytes) noexcept {
+    // Beyond this limit the kernel would not refuse but kill (SIGXFSZ).
+    rlimit limit{};
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        offset + bytes > limit.rlim_cur)
+      return EFBIG;
+    int error = 0;
+    do {
+      error =
+          fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+    } while (error == EINTR);
+    if (error != EOPNOTSUPP && error != ENOSYS)
+      return error;
+    static const char zeros[1 << 16] = {};
+    for (std::uint64_t done = 0; done < bytes;) {
+      const std::uint64_t step = bytes - done < sizeof zeros ? bytes - done : sizeof zeros;
+      const ssize_t wrote = pwrite(fd, zeros, step, static_cast<off_t>(offset + done));
+      if (wrote < 0 && errno == EINTR)
+        continue;
+      if (wrote <= 0)
+        return wrote < 0 ? errno : ENOSPC;
+      done += static_cast<std::uint64_t>(wrote);
+    }
+    return 0;
+  }
+
  private:
   /// `directory/<host>-<pid>-<start ticks>-<n>.lsh`, the first n that is free.
   bool name_file(const char* directory, char* host) noexcept {
@@ -253,33 +280,6 @@ class WriterFile {
     constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which glibc before 2.35 lacks.
     const std::uint64_t begin = offset / 4096 * 4096;
     madvise(base + begin, offset + bytes - begin, kPopulateWrite);
-  }
-
-  /// Gives [offset, offset + bytes) space. Zero or an errno.
-  static int reserve(int fd, std::uint64_t offset, std::uint64_t bytes) noexcept {
-    // Beyond this limit the kernel would not refuse but kill (SIGXFSZ).
-    rlimit limit{};
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-        offset + bytes > limit.rlim_cur)
-      return EFBIG;
-    int error = 0;
-    do {
-      error =
-          fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0 ? 0 : errno;
-    } while (error == EINTR);
-    if (error != EOPNOTSUPP && error != ENOSYS)
-      return error;
-    static const char zeros[1 << 16] = {};
-    for (std::uint64_t done = 0; done < bytes;) {
-      const std::uint64_t step = bytes - done < sizeof zeros ? bytes - done : sizeof zeros;
-      const ssize_t wrote = pwrite(fd, zeros, step, static_cast<off_t>(offset + done));
-      if (wrote < 0 && errno == EINTR)
-        continue;
-      if (wrote <= 0)
-        return wrote < 0 ? errno : ENOSPC;
-      done += static_cast<std::uint64_t>(wrote);
-    }
-    return 0;
   }
 
   char path_[PATH_MAX] = {};

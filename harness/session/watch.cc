@@ -7,6 +7,7 @@
 
 #include "checkers/exit/stuck_at_exit.h"
 #include "checkers/hang/rendezvous.h"
+#include "checkers/watch/first_divergence.h"
 #include "checkers/worlds.h"
 #include "harness/model/group_view.h"
 #include "harness/session/rank_activity.h"
@@ -17,6 +18,7 @@ namespace {
 using Kind = launch::RunEvent::Kind;
 
 constexpr std::chrono::milliseconds kLookAtJoiningAfter{2'000};  // Of the failure of a rank.
+constexpr std::chrono::seconds kLookAtValuesEvery{1};
 constexpr std::chrono::seconds kStartMayTake{60};  // Imports, downloads: nothing is recorded yet.
 
 Duration limit_of(double seconds) {
@@ -45,7 +47,10 @@ Watch::Watch(const WatchOptions& options, const Clock& clock, const Notices& not
       clock_(clock),
       notices_(notices),
       record_(std::move(record)),
-      schedule_(limit_of(options.stall_limit_s)) {}
+      schedule_(limit_of(options.stall_limit_s)) {
+  if (options_.values)
+    next_look_at_values_ = clock_() + kLookAtValuesEvery;
+}
 
 std::optional<std::string> Watch::certain_hang(const Run& live) const {
   return hang_told_ ? std::nullopt : checkers::certain_deadlock_of_all(live);
@@ -57,7 +62,8 @@ std::string Watch::follow(LiveJob& job) {
   while (true) {
     std::optional<std::string> end;
     const TimePoint next_step = schedule_.due(job.last_move());
-    const launch::RunEvent event = job.wait(std::min({next_step, next_look_at_joining_, ends_at_}));
+    const launch::RunEvent event = job.wait(
+        std::min({next_step, next_look_at_joining_, next_look_at_values_, ends_at_}));
     switch (event.kind) {
       case Kind::kOver:
         return "";
@@ -89,6 +95,8 @@ std::string Watch::follow(LiveJob& job) {
 std::optional<std::string> Watch::at_deadline(LiveJob& job) {
   if (clock_() >= ends_at_)
     return interrupted(fmt::format("--time-limit {} s", options_.time_limit_s), 0, job);
+  if (clock_() >= next_look_at_values_)
+    return look_at_values(job);
   if (clock_() >= next_look_at_joining_) {
     const std::optional<std::string> why = look_at_joining(job);
     return why ? tell_hang(*why, job) : std::nullopt;
@@ -127,6 +135,18 @@ std::optional<std::string> Watch::look_at_joining(LiveJob& job) {
     next_look_at_joining_ = clock_() + std::clamp<Duration>(stalled_for(job) / 2,
                                                             kLookAtJoiningAfter, kLookAtLeastEvery);
   return why;
+}
+
+/// Told once. Why the job must be ended, if it must.
+std::optional<std::string> Watch::look_at_values(LiveJob& job) {
+  job.read_on();
+  const std::optional<std::string> parted = checkers::first_divergence(job.history());
+  next_look_at_values_ = parted ? TimePoint::max() : clock_() + kLookAtValuesEvery;
+  if (!parted)
+    return std::nullopt;
+  notices_.tell("PARTED", *parted);
+  return options_.on_divergence == OnDivergence::kEnd ? std::optional("divergence: " + *parted)
+                                                      : std::nullopt;
 }
 
 std::string Watch::give_up(LiveJob& job) {

@@ -17,8 +17,13 @@ namespace lockstep::session {
 
 enum class OnHang : std::uint8_t { kEnd, kReport };
 
+/// Of replicas that were watched as they parted.
+enum class OnDivergence : std::uint8_t { kReport, kEnd };
+
 struct WatchOptions {
   OnHang on_hang{OnHang::kEnd};
+  OnDivergence on_divergence{OnDivergence::kReport};
+  bool values{};             ///< They are watched.
   double stall_limit_s{};    ///< 0: none.
   double time_limit_s{};     ///< 0: none.
   bool ranks_are_started{};  ///< By us: nobody starts one again that failed.
@@ -41,6 +46,7 @@ class Watch {
   std::optional<std::string> at_deadline(LiveJob& job);
   std::optional<std::string> tell_hang(const std::string& what, const LiveJob& job);
   std::optional<std::string> look_at_joining(LiveJob& job);
+  std::optional<std::string> look_at_values(LiveJob& job);
   std::string give_up(LiveJob& job);
   std::string interrupted(const std::string& why, std::uint64_t since_ns, LiveJob& job);
   void look_before_notice(LiveJob& job);
@@ -55,6 +61,7 @@ class Watch {
   StallSchedule schedule_;
   TimePoint next_look_at_joining_{TimePoint::max()};
   TimePoint ends_at_{TimePoint::max()};
+  TimePoint next_look_at_values_{TimePoint::max()};
   bool hang_told_{};
 };
 

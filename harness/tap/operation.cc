@@ -164,6 +164,7 @@ c10d::ProcessGroup* Operation::group(const c10::IValue* arguments) const {
 void Counts::add(const at::Tensor& tensor) {
   if (!tensor.defined())
     return;
+  first = first == nullptr ? &tensor : first;
   const auto elements = static_cast<std::uint64_t>(tensor.numel());
   const DType type = dtype_of(tensor.scalar_type());
   numel += elements;
@@ -183,6 +184,7 @@ void Call::set_tensors(const Counts& in, const Counts& out) {
   issue.counts_hash = history::mix(history::mix(in.hash, 1), out.hash);
   on_device = in.on_device || out.on_device;
   gpu = in.gpu >= 0 ? in.gpu : out.gpu;
+  input = in.first;
 }
 
 namespace {

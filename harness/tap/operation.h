@@ -32,6 +32,7 @@ struct Counts {
   history::DType dtype{};
   bool on_device{};      ///< Not all of it is in memory of the CPU.
   std::int32_t gpu{-1};  ///< Of its first tensor on one.
+  const at::Tensor* first{};
 
   void add(const at::Tensor& tensor);
 };
@@ -41,6 +42,7 @@ struct Call {
   history::Issue issue{};  ///< Everything but the site.
   bool on_device{};        ///< Not all of its tensors are in memory of the CPU.
   std::int32_t gpu{-1};    ///< Index of the first of them on one; see Writer::set_device.
+  const at::Tensor* input{};  ///< The first of those handed in; there until the call is passed on.
 
   void set_tensors(const Counts& in, const Counts& out);
   /// How many rows of each tensor go to and come from whom; empty: all as many.

@@ -2,6 +2,7 @@
 
 #include "harness/tap/device.h"
 #include "harness/tap/stack.h"
+#include "harness/tap/watch.h"
 
 namespace torch::autograd {
 TORCH_API int get_current_graph_task_id();  // Of graph_task.h, which asks for much more.
@@ -59,6 +60,8 @@ void FutureSupport::learn(const std::type_info& type, Answer answer) {
 __attribute__((noinline)) Passing::Passing(Groups::Known& known, Call& call, std::uint32_t skip)
     : known_(known), on_device_(call.on_device), on_gpu_(call.gpu >= 0) {
   call.issue.site = call_site(skip + 1);
+  if (__atomic_load_n(&recorder->watching, __ATOMIC_ACQUIRE))
+    watch_call(known, call);
   ticket_ = recorder->writer->issue({known.handle.load(std::memory_order_relaxed)}, call.issue);
   if (on_gpu_ && !recorder->device_told.load(std::memory_order_relaxed))
     tell_device(call.gpu);

@@ -26,6 +26,7 @@ struct Recorder {
   PythonSites python_sites{};
   bool backends{};  ///< Calls on backends themselves are seen.
   std::atomic<bool> device_told{};
+  bool watching{};  ///< See watch.h.
 };
 
 extern Recorder* recorder;  ///< Null until the tap has begun.

@@ -12,6 +12,7 @@
 #include "harness/tap/passing.h"
 #include "harness/tap/python_groups.h"
 #include "harness/tap/store_keys.h"
+#include "harness/tap/watch.h"
 
 namespace lockstep::tap {
 namespace {
@@ -115,6 +116,7 @@ bool start(const Options& options) {
     see_begins();
   if (backends && !see_backend_calls())
     recorder->backends = false;
+  prepare_watch(options.watch);
   return true;
 }
 
@@ -128,6 +130,7 @@ void set_rank(std::int32_t rank, std::int32_t world_size) {
 void group_created(c10d::ProcessGroup& group) {
   if (recorder != nullptr)
     recorder->groups->created(group, call_site(/*skip=*/1));
+  begin_watch();
 }
 
 void backend_created(c10d::Backend& backend, c10d::Store& store) {

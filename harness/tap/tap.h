@@ -23,6 +23,7 @@ struct Options {
   std::int32_t rank{-1};       ///< -1: not known yet; see set_rank.
   std::int32_t world_size{};
   bool at_first_group{};  ///< No file before the process has a group.
+  const char* watch{};    ///< The script of the watch; null: values are not watched.
   bool sites{true};       ///< Record call sites: Python's, else native ones (about 1.5 us each).
 };
 

@@ -20,6 +20,7 @@
 #include "harness/tap/python_sites.cc"
 #include "harness/tap/store_keys.cc"
 #include "harness/tap/tap.cc"
+#include "harness/tap/watch.cc"
 
 namespace lockstep::tap {
 namespace {
@@ -36,7 +37,8 @@ __attribute__((constructor)) void enter() {
   start({.directory = std::getenv("LOCKSTEP_HISTORY"),
          .rank = number_in_environment("RANK", -1),
          .world_size = number_in_environment("WORLD_SIZE", 0),
-         .at_first_group = true});
+         .at_first_group = true,
+         .watch = std::getenv("LOCKSTEP_WATCH")});
 }
 
 __attribute__((destructor)) void leave() { stop(); }

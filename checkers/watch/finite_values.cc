@@ -1,0 +1,155 @@
+#include "checkers/watch/finite_values.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "checkers/watch/watch_coverage.h"
+#include "harness/model/call_site.h"
+#include "harness/model/coverage.h"
+#include "harness/model/watched_series.h"
+
+namespace lockstep::checkers {
+namespace {
+
+constexpr std::size_t kNamesMax = 8;
+
+/// A parameter that was finite when it was watched before, and is not any more. One that never was
+/// (a mask, infinite by design) is none.
+struct Broken {
+  const WatchedSeries* series{};
+  std::size_t at{};
+  [[nodiscard]] const WatchedSight& sight() const { return series->sights[at]; }
+};
+
+std::optional<Broken> broken(const WatchedSeries& series) {
+  constexpr std::uint32_t kNot = history::kValueNotFinite;
+  for (std::size_t i = 1; i < series.sights.size(); ++i) {
+    if (series.sights[i].any_has(kNot) && !series.sights[i - 1].any_has(kNot) &&
+        series.sights[i].all_have(history::kValueSeen))
+      return Broken{&series, i};
+  }
+  return std::nullopt;
+}
+
+RankSet ranks_with(const WatchedSight& sight, std::uint32_t flag) {
+  RankSet ranks;
+  for (const auto& [rank, entry] : sight.by_rank) {
+    if ((entry->flags & flag) != 0)
+      ranks.insert(rank);
+  }
+  return ranks;
+}
+
+/// What this rank handed to a reduction, the first time that it was not finite.
+struct HandedIn {
+  const Process* process{};
+  Rank rank{};
+  const WatchedNonFinite* what{};
+};
+
+/// Of the earliest place at which anybody did, who did there.
+std::vector<HandedIn> first_handed_in(const WatchedSeries& series, std::uint64_t before_ns) {
+  std::vector<HandedIn> first;
+  for (const Member& member : series.group->members) {
+    for (const WatchedNonFinite& what : member.process->watched->non_finite) {
+      if (what.group != member.group || what.at_ns > before_ns)
+        continue;
+      if (!first.empty() && what.position < first.front().what->position)
+        first.clear();
+      if (first.empty() || what.position == first.front().what->position)
+        first.push_back({member.process, member.rank, &what});
+      break;
+    }
+  }
+  return first;
+}
+
+void tell_who_began(const Broken& first, Finding& finding) {
+  const std::vector<HandedIn> began = first_handed_in(*first.series, first.sight().at_ns);
+  if (began.empty())
+    return;
+  RankSet ranks;
+  for (const HandedIn& handed : began)
+    ranks.insert(handed.rank);
+  finding.evidence.push_back(
+      fmt::format("the first that was handed to a reduction: by {}, at collective {} of group {}",
+                  words(ranks), began.front().what->position, first.series->group->label()));
+  if (ranks.size() == first.series->group->members.size())
+    return;
+  finding.culprits = ranks;
+  finding.cause = fmt::format("it came from {}, and the others got it through that reduction",
+                              words(ranks));
+  const HandedIn& handed = began.front();
+  if (handed.what->site != 0 && handed.what->site < handed.process->sites.size()) {
+    if (auto site = site_of(handed.rank, handed.process->sites[handed.what->site].frames,
+                            "culprit"))
+      finding.sites.push_back(std::move(*site));
+  }
+}
+
+Finding told(const std::vector<Broken>& all) {
+  const Broken& first = *std::min_element(all.begin(), all.end(), [](const auto& a, const auto& b) {
+    return a.sight().step < b.sight().step;
+  });
+  const RankSet holders = ranks_with(first.sight(), history::kValueNotFinite);
+  Finding finding;
+  finding.code = Code::kNotFinite;
+  finding.step = static_cast<std::int64_t>(first.sight().step);
+  finding.at_ns = first.sight().at_ns;
+  finding.group = first.series->group->label();
+  finding.confidence = Confidence::kCertain;
+  for (const Broken& each : all) {
+    if (each.sight().step > first.sight().step)
+      ++finding.consequences;
+    else if (finding.names.size() < kNamesMax)
+      finding.names.push_back(each.series->tensor->name);
+  }
+  const WatchedSight& before = first.series->sights[first.at - 1];
+  finding.evidence.push_back(fmt::format("{}: finite before step {}, not before step {}",
+                                         first.series->tensor->name, before.step,
+                                         first.sight().step));
+  if (const RankSet given = ranks_with(before, history::kGradientNotFinite); !given.empty())
+    finding.evidence.push_back(
+        fmt::format("its gradient at step {} was not finite on {}", before.step, words(given)));
+  tell_who_began(first, finding);
+  if (finding.culprits.empty() && holders.size() < first.sight().by_rank.size())
+    finding.culprits = holders;
+  for (const Rank rank : holders) {
+    if (!finding.culprits.contains(rank))
+      finding.affected.insert(rank);
+  }
+  finding.headline = fmt::format(
+      "step {}: {}{} is not finite on {}", *finding.step, finding.names.front(),
+      all.size() > 1 ? fmt::format(" (and {} more)", all.size() - 1) : "", words(holders));
+  return finding;
+}
+
+}  // namespace
+
+Verdict FiniteValues::check(const Job& job) const {
+  Verdict verdict{.name = std::string(name())};
+  const WatchCoverage coverage = watch_coverage(job.run());
+  const std::vector<WatchedSeries> all = watched_series(job.groups());
+  if (!coverage.asked || all.empty()) {
+    verdict.outcome = coverage.asked ? Outcome::kUndecided : Outcome::kSkipped;
+    verdict.reason =
+        coverage.asked ? incomplete(coverage.why_nothing) : "values were not watched";
+    return verdict;
+  }
+  std::vector<Broken> found;
+  for (const WatchedSeries& series : all) {
+    if (const std::optional<Broken> here = broken(series))
+      found.push_back(*here);
+  }
+  verdict.examined["parameters"] = all.size();
+  verdict.outcome = found.empty() ? Outcome::kPass : Outcome::kFail;
+  if (!found.empty())
+    verdict.findings.push_back(told(found));
+  return verdict;
+}
+
+}  // namespace lockstep::checkers

@@ -1,0 +1,165 @@
+#include "checkers/watch/parted.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::checkers {
+namespace {
+
+using history::WatchEntry;
+
+constexpr std::size_t kSightsMin = 4;  // The first, and the next three.
+
+bool moves_floats(const Collective& call) {
+  switch (call.dtype) {
+    case history::DType::kFloat16:
+    case history::DType::kBFloat16:
+    case history::DType::kFloat32:
+    case history::DType::kFloat64:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// Of the reducer's own making: in backward, or in DistributedDataParallel's forward.
+bool is_of_replica(const CallSite& site) {
+  return std::any_of(site.frames.begin(), site.frames.end(), [](const Frame& frame) {
+    return frame.function == "_engine_run_backward" ||
+           std::string_view(frame.function).starts_with("DistributedDataParallel.");
+  });
+}
+
+/// After `since_ns` a member moved as many numbers as the parameter has, and not for the reducer:
+/// whoever averages parameters by himself does.
+bool may_have_averaged(const WatchedSeries& series, std::uint64_t since_ns) {
+  const auto may_be = [&](const Process& process, const Collective& call) {
+    return call.issued_ns >= since_ns && moves_floats(call) &&
+           std::max(call.numel_in, call.numel_out) >= series.tensor->numel &&
+           !(call.site != 0 && is_of_replica(process.sites[call.site]));
+  };
+  return std::any_of(
+      series.group->members.begin(), series.group->members.end(), [&](const Member& member) {
+        const auto& calls = member.process->collectives;
+        return member.process->dropped > 0 ||
+               std::any_of(calls.begin(), calls.end(), [&](const Collective& call) {
+                 return may_be(*member.process, call);
+               });
+      });
+}
+
+/// The gradients given were averaged over all: none of them is zero, and all are the same.
+bool was_reduced(const WatchedSight& sight) {
+  return sight.all_have(history::kGradientSeen) && sight.gradients_equal() &&
+         sight.by_rank.begin()->second->gradient.norm > 0;
+}
+
+/// They are neither the same nor the same but for a factor, as clipping leaves them.
+bool was_not_reduced(const WatchedSight& sight) {
+  const WatchEntry& first = *sight.by_rank.begin()->second;
+  return sight.all_have(history::kGradientSeen) && !sight.gradients_equal() &&
+         std::any_of(sight.by_rank.begin(), sight.by_rank.end(), [&](const auto& held) {
+           return held.second->gradient.digest != first.gradient.digest &&
+                  !differ_by_factor(first.gradient, held.second->gradient);
+         });
+}
+
+double apart_at(const WatchedSight& sight) {
+  double largest = 0;
+  for (const auto& [rank, entry] : sight.by_rank)
+    largest = std::max(largest, distance(sight.by_rank.begin()->second->value, entry->value));
+  return largest;
+}
+
+/// Of replicas that are apart although the same gradients are given to them.
+void explain(Parting& parting) {
+  const std::vector<WatchedSight>& sights = parting.series->sights;
+  const WatchedSight& at = sights[parting.first];
+  const WatchedSight* const before = parting.first == 0 ? nullptr : &sights[parting.first - 1];
+  parting.code = Code::kParameterDiffers;
+  parting.told_at = parting.first;
+  if (!at.settings_equal() || (before != nullptr && !before->settings_equal())) {
+    parting.code = Code::kOptimizerStateDiffers;
+    parting.why = "the settings of the optimizer differ, and the gradients do not";
+    if (before != nullptr && !before->settings_equal())
+      parting.told_at = parting.first - 1;
+  } else if (before == nullptr) {
+    parting.why = "they differed when they were first watched";
+  } else if (was_not_reduced(*before)) {
+    parting.code = Code::kGradientNotSynchronised;
+    parting.told_at = parting.first - 1;
+    parting.why = fmt::format("the gradients given at step {} were not averaged", before->step);
+  } else if (before->all_have(history::kGradientSeen) && !before->gradients_equal()) {
+    parting.why = fmt::format("the gradients given at step {} differ by a factor", before->step);
+  } else if (before->all_have(history::kStateSeen) && !before->states_equal()) {
+    parting.code = Code::kOptimizerStateDiffers;
+    parting.told_at = parting.first - 1;
+    parting.why = "the state of the optimizer differed before, and the gradients did not";
+  } else {
+    parting.why = fmt::format(
+        "the gradients were the same on all ranks: something else changed it between the steps {} "
+        "and {}",
+        before->step, at.step);
+  }
+}
+
+/// Of replicas that are given different gradients and never meet again.
+void explain_unreduced(Parting& parting) {
+  const std::vector<WatchedSight>& sights = parting.series->sights;
+  if (parting.first == 0)
+    return;
+  const WatchedSight& before = sights[parting.first - 1];
+  const auto later = sights.begin() + static_cast<std::ptrdiff_t>(parting.first) - 1;
+  if (!std::all_of(later, sights.end(), was_not_reduced) ||
+      std::any_of(later, sights.end(),
+                  [](const WatchedSight& sight) { return sight.any_has(history::kHooked); }) ||
+      may_have_averaged(*parting.series, before.at_ns))
+    return;
+  const bool reduced = parting.series->tensor->reduced;
+  parting.code = reduced ? Code::kGradientNotSynchronised : Code::kOutsideBuckets;
+  parting.told_at = parting.first - 1;
+  parting.why = reduced ? "no gradient was averaged from there on, nor was the parameter"
+                        : "it required no gradient, or was not there, when its module was wrapped";
+}
+
+}  // namespace
+
+bool was_ever_reduced(const WatchedSeries& series) {
+  return std::any_of(series.sights.begin(), series.sights.end(), was_reduced);
+}
+
+std::optional<Parting> parting_of(const WatchedSeries& series, bool replica_is_reduced) {
+  const std::vector<WatchedSight>& sights = series.sights;
+  const auto apart = [](const WatchedSight& sight) {
+    return sight.all_have(history::kValueSeen) && !sight.values_equal();
+  };
+  const auto met =
+      std::find_if_not(sights.rbegin(), sights.rend(), apart);  // The last time that they did.
+  const auto first = static_cast<std::size_t>(met.base() - sights.begin());
+  if (first == sights.size() || series.tensor->ignored)
+    return std::nullopt;
+  Parting parting{.series = &series, .first = first, .told_at = first};
+  const auto begin = sights.begin() + static_cast<std::ptrdiff_t>(first);
+  const auto reduced = static_cast<std::size_t>(std::count_if(begin, sights.end(), was_reduced));
+  const std::size_t seen = sights.size() - first;
+  if (seen < kSightsMin)
+    return reduced == seen ? std::optional(parting) : std::nullopt;
+  for (auto at = begin; at != sights.end(); ++at)
+    parting.apart = std::max(parting.apart, apart_at(*at));
+  if (reduced + 1 >= kSightsMin)
+    explain(parting);
+  else
+    explain_unreduced(parting);
+  if (parting.code == Code::kNone)
+    return std::nullopt;
+  if (parting.apart > tolerance_of(*series.tensor))
+    parting.severity = replica_is_reduced ? Severity::kError : Severity::kWarning;
+  else  // Where the slice shows nothing a few elements are apart, and nobody knows by how much.
+    parting.severity = parting.apart == 0 ? Severity::kWarning : Severity::kNote;
+  return parting;
+}
+
+}  // namespace lockstep::checkers

@@ -1,0 +1,197 @@
+#include "checkers/watch/replica_drift.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "checkers/blame/attribution.h"
+#include "checkers/watch/parted.h"
+#include "checkers/watch/watch_coverage.h"
+#include "harness/history/format.h"
+#include "harness/model/call_site.h"
+#include "harness/model/coverage.h"
+
+namespace lockstep::checkers {
+namespace {
+
+constexpr std::size_t kNamesMax = 8;
+
+std::uint64_t digest_for(Code code, const history::WatchEntry& entry) {
+  switch (code) {
+    case Code::kGradientNotSynchronised:
+    case Code::kOutsideBuckets:
+      return entry.gradient.digest;
+    case Code::kOptimizerStateDiffers:
+      return history::mix(entry.settings, entry.state);
+    default:
+      return entry.value.digest;
+  }
+}
+
+/// Ranks that hold the same value, or were given the same gradient.
+std::vector<RankSet> classes_of(const Parting& parting) {
+  std::map<std::uint64_t, RankSet> by_digest;
+  for (const auto& [rank, entry] : parting.sight().by_rank) {
+    by_digest[digest_for(parting.code, *entry)].insert(rank);
+  }
+  std::vector<RankSet> classes;
+  for (auto& [digest, ranks] : by_digest)
+    classes.push_back(std::move(ranks));
+  return classes;
+}
+
+std::string_view what_is_wrong(Code code) {
+  switch (code) {
+    case Code::kGradientNotSynchronised:
+      return "was not averaged";
+    case Code::kOutsideBuckets:
+      return "is reduced by nobody";
+    case Code::kOptimizerStateDiffers:
+      return "is not stepped alike";
+    default:
+      return "differs";
+  }
+}
+
+std::string line_about(const Parting& parting) {
+  const WatchedSight& first = parting.series->sights[parting.first];
+  const std::string by =
+      parting.apart > 0 ? fmt::format(", by up to {:.2g} of its norm", parting.apart) : "";
+  const std::string until =
+      parting.first == 0
+          ? "never equal since it was watched"
+          : fmt::format("equal before step {}", parting.series->sights[parting.first - 1].step);
+  return fmt::format("{}: {}, apart before step {} and at {} watched steps from there on{}",
+                     parting.series->tensor->name, until, first.step,
+                     parting.series->sights.size() - parting.first, by);
+}
+
+/// Those that are told together: of one replica and one code.
+using Key = std::tuple<const GroupView*, std::uint32_t, Code, Severity>;
+
+class Findings {
+ public:
+  explicit Findings(const Run& run) : run_(run) {}
+
+  void add(const Parting& parting) {
+    const Key key{parting.series->group, parting.series->replica, parting.code, parting.severity};
+    all_[key].push_back(parting);
+  }
+
+  std::vector<Finding> finish() {
+    std::vector<Finding> findings;
+    for (auto& [key, partings] : all_) {
+      std::stable_sort(partings.begin(), partings.end(), [](const Parting& a, const Parting& b) {
+        return a.sight().step < b.sight().step;
+      });
+      findings.push_back(told(partings));
+    }
+    return findings;
+  }
+
+ private:
+  [[nodiscard]] Finding told(const std::vector<Parting>& partings) const {
+    const Parting& first = partings.front();
+    const GroupView& group = *first.series->group;
+    Finding finding;
+    finding.code = first.code;
+    finding.severity = first.severity;
+    finding.group = group.label();
+    finding.step = static_cast<std::int64_t>(first.sight().step);
+    finding.at_ns = first.sight().at_ns;
+    for (const Parting& parting : partings) {
+      if (parting.sight().step > first.sight().step)
+        ++finding.consequences;
+      else if (finding.names.size() < kNamesMax)
+        finding.names.push_back(parting.series->tensor->name);
+      if (finding.evidence.size() < kNamesMax)
+        finding.evidence.push_back(line_about(parting));
+    }
+    const Attribution blame = blame_minority(group, classes_of(first), run_.journal_complete);
+    finding.culprits = blame.culprits;
+    for (const auto& [rank, entry] : first.sight().by_rank) {
+      if (!finding.culprits.contains(rank))
+        finding.affected.insert(rank);
+    }
+    finding.confidence = Confidence::kCertain;
+    finding.cause = first.why;
+    finding.headline = headline(finding, partings.size());
+    add_site(first, finding);
+    return finding;
+  }
+
+  static std::string headline(const Finding& finding, std::size_t parameters) {
+    const std::string who =
+        finding.culprits.empty() ? words(finding.affected) : words(finding.culprits);
+    return fmt::format("step {}: {}{} {} {} {}", *finding.step, finding.names.front(),
+                       parameters > 1 ? fmt::format(" (and {} more)", parameters - 1) : "",
+                       what_is_wrong(finding.code),
+                       finding.culprits.empty() ? "between" : "on", who);
+  }
+
+  /// The line that made the module.
+  static void add_site(const Parting& parting, Finding& finding) {
+    const Member& member = parting.series->group->members.front();
+    const std::uint32_t site = parting.series->tensor->site;
+    if (site == 0 || site >= member.process->sites.size())
+      return;
+    if (auto line = site_of(member.rank, member.process->sites[site].frames, "made"))
+      finding.sites.push_back(std::move(*line));
+  }
+
+  const Run& run_;
+  std::map<Key, std::vector<Parting>> all_{};
+};
+
+}  // namespace
+
+Verdict ReplicaDrift::check(const Job& job) const {
+  Verdict verdict{.name = std::string(name())};
+  const std::vector<WatchedSeries> all = watched_series(job.groups());
+  const WatchCoverage coverage = watch_coverage(job.run());
+  if (!coverage.asked) {
+    verdict.outcome = Outcome::kSkipped;
+    verdict.reason = "values were not watched";
+    return verdict;
+  }
+  Findings findings(job.run());
+  std::size_t open = 0;
+  std::set<std::pair<const GroupView*, std::uint32_t>> reduced;
+  for (const WatchedSeries& series : all) {
+    if (was_ever_reduced(series))
+      reduced.emplace(series.group, series.replica);
+  }
+  for (const WatchedSeries& series : all) {
+    const bool replica_is_reduced = reduced.count({series.group, series.replica}) > 0;
+    const std::optional<Parting> parting = parting_of(series, replica_is_reduced);
+    if (parting && parting->code != Code::kNone)
+      findings.add(*parting);
+    open += parting && parting->code == Code::kNone ? 1 : 0;
+  }
+  verdict.examined["parameters"] = all.size();
+  verdict.findings = findings.finish();
+  verdict.reason = coverage.text;
+  const bool wrong =
+      std::any_of(verdict.findings.begin(), verdict.findings.end(),
+                  [](const Finding& finding) { return finding.severity == Severity::kError; });
+  if (wrong) {
+    verdict.outcome = Outcome::kFail;
+  } else if (all.empty()) {
+    verdict.reason = incomplete(coverage.why_nothing);
+  } else if (open > 0) {
+    verdict.reason = fmt::format(
+        "{} parameters differed at the last watched steps, which were too few; {}", open,
+        coverage.text);
+  } else {
+    verdict.outcome = Outcome::kPass;
+  }
+  return verdict;
+}
+
+}  // namespace lockstep::checkers

@@ -1,0 +1,126 @@
+// The file `<history>.lsw` beside a history: what the watch saw of the values in a rank. Written by
+// the tap with --watch, read by everybody else.
+//
+//   header | records, one after the other, as far as `used` says
+//
+// All numbers are little endian. `used` is written last, so that a kill at any instant leaves whole
+// records.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace lockstep::history {
+
+constexpr std::uint64_t kWatchMagic = 0x0a315754'4157534cULL;  // "LSWATW1\n"
+constexpr std::uint32_t kWatchVersion = 1;
+constexpr std::uint64_t kWatchBytes = 4ULL << 20;
+
+struct WatchHeader {
+  std::uint64_t magic;
+  std::uint32_t version;
+  std::int32_t pid;
+  std::uint64_t capacity;  ///< Bytes of the file.
+  std::uint64_t used;      ///< Bytes of whole records, this header included.
+  std::uint64_t dropped;   ///< Records that found no room.
+  // What was watched, and what that took of the time of the program.
+  std::uint64_t steps, watched;  ///< Calls of step() of an optimizer with replicas in it.
+  std::uint64_t first_ns;        ///< Spent in the first steps, which are watched more often,
+  std::uint64_t steady_ns;       ///< and in the later ones.
+  std::uint64_t steady_since_ns, steady_until_ns;  ///< When these were; 0: not yet.
+  std::uint64_t interval;                          ///< Collectives between two that are watched.
+};
+static_assert(sizeof(WatchHeader) == 96 && std::is_trivially_copyable_v<WatchHeader>);
+
+enum class WatchKind : std::uint32_t { kTensor = 1, kPoint = 2, kNotWatched = 3, kNonFinite = 4 };
+
+struct WatchHead {
+  WatchKind kind;
+  std::uint32_t bytes;  ///< Of the whole record, a multiple of 8.
+};
+
+enum WatchTensorFlag : std::uint32_t {
+  kReduced = 1U << 0,  ///< The reducer of its replica owns it.
+  kIgnored = 1U << 1,  ///< Its replica was told to leave it alone.
+  kHooked = 1U << 2,   ///< Its replica has a communication hook of the program's.
+};
+
+/// A tensor of a replica; its name follows. Ids count from 0 in the order of these records.
+struct WatchTensorRecord {
+  WatchHead head;
+  std::uint32_t group;    ///< Index in the history.
+  std::uint32_t replica;  ///< Among those that were made with this group.
+  std::uint32_t site;     ///< Of the history: where the replica was made.
+  std::uint32_t flags;
+  std::uint64_t numel;
+  std::uint32_t dtype;  ///< history::DType.
+  std::uint32_t name_bytes;
+};
+static_assert(sizeof(WatchTensorRecord) == 40);
+
+/// The values with which an optimizer is about to step; its entries follow.
+struct WatchPointRecord {
+  WatchHead head;
+  std::uint64_t at_ns;
+  std::uint64_t position;  ///< Collectives issued on the group so far.
+  std::uint64_t step;      ///< Of this optimizer, from 1.
+  std::uint32_t ordinal;   ///< Among the steps of this optimizer at this position.
+  std::uint32_t group;
+  std::uint32_t optimizer;
+  std::uint32_t count;
+};
+static_assert(sizeof(WatchPointRecord) == 48);
+
+enum WatchEntryFlag : std::uint32_t {
+  kValueSeen = 1U << 0,
+  kGradientSeen = 1U << 1,
+  kStateSeen = 1U << 2,
+  kValueNotFinite = 1U << 3,
+  kGradientNotFinite = 1U << 4,
+  kStateNotFinite = 1U << 5,
+};
+
+/// What is known of one tensor: a digest of its bytes, and of a slice of its elements (the same ones
+/// on every rank) two sums with random signs and the norm. The difference of two such sums is about
+/// as large as the difference of the slices.
+struct WatchValue {
+  std::uint64_t digest;
+  double sums[2];
+  double norm;
+};
+
+struct WatchEntry {
+  std::uint32_t tensor;
+  std::uint32_t flags;
+  WatchValue value, gradient;
+  std::uint64_t state;     ///< Digest of the optimizer's state of it.
+  std::uint64_t settings;  ///< Of the settings of its parameter group.
+  double learning_rate;
+  std::uint64_t reserved;
+};
+static_assert(sizeof(WatchEntry) == 104);
+
+/// Something that is not watched, and why; the text follows.
+struct WatchUnseenRecord {
+  WatchHead head;
+  std::uint64_t at_ns;
+  std::uint32_t text_bytes;
+  std::uint32_t reserved;
+};
+static_assert(sizeof(WatchUnseenRecord) == 24);
+
+/// What a rank handed to a reduction was not finite.
+struct WatchNonFiniteRecord {
+  WatchHead head;
+  std::uint64_t at_ns;
+  std::uint64_t position;  ///< Collectives issued on the group before it.
+  std::uint64_t numel;
+  std::uint32_t group;
+  std::uint32_t site;
+};
+static_assert(sizeof(WatchNonFiniteRecord) == 40);
+
+constexpr std::uint32_t kWatchSlice = 4096;  ///< Elements of a tensor that are summed.
+
+}  // namespace lockstep::history

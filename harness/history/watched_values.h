@@ -1,0 +1,51 @@
+// What the watch saw of the values in one rank, as plain values; see watch_format.h for the words.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "harness/history/vocabulary.h"
+#include "harness/history/watch_format.h"
+
+namespace lockstep {
+
+/// A tensor of a replica.
+struct WatchedTensor {
+  std::string name{};
+  std::uint32_t group{};    ///< Index into Process::groups.
+  std::uint32_t replica{};  ///< Among those that were made with this group.
+  std::uint32_t site{};     ///< Where the replica was made.
+  bool reduced{}, ignored{};
+  history::DType dtype{};
+  std::uint64_t numel{};
+};
+
+/// The values with which an optimizer was about to step.
+struct WatchedPoint {
+  std::uint64_t at_ns{};
+  std::uint64_t position{};  ///< Collectives issued on the group before.
+  std::uint64_t step{};      ///< Of this optimizer, from 1.
+  std::uint32_t ordinal{};   ///< Among its steps at this position.
+  std::uint32_t group{};
+  std::uint32_t optimizer{};
+  std::vector<history::WatchEntry> entries{};
+};
+
+/// A rank handed something to a reduction that was not finite.
+struct WatchedNonFinite {
+  std::uint64_t at_ns{}, position{}, numel{};
+  std::uint32_t group{}, site{};
+};
+
+struct WatchedValues {
+  bool on{};  ///< The rank was watched at all.
+  std::vector<WatchedTensor> tensors{};
+  std::vector<WatchedPoint> points{};
+  std::vector<WatchedNonFinite> non_finite{};
+  std::vector<std::string> unseen{};  ///< What was not watched, and why.
+  std::uint64_t steps{}, watched{}, dropped{};
+  std::uint64_t first_ns{}, steady_ns{}, steady_since_ns{}, steady_until_ns{}, interval{};
+};
+
+}  // namespace lockstep

@@ -1,0 +1,466 @@
+#include "harness/tap/watch.h"
+
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/core/Tensor.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/history/watch_writer.h"
+#include "harness/python/variables.h"
+#include "harness/tap/operation.h"
+#include "harness/tap/passing.h"
+#include "harness/tap/python_api.h"
+#include "harness/tap/tensor_digest.h"
+
+namespace lockstep::tap {
+namespace {
+
+using history::WatchEntry;
+using history::WatchKind;
+
+/// Never destroyed, as the recorder.
+struct WatchState {
+  std::string script;
+  PythonApi python{};
+  void* made = nullptr;  ///< The script's function.
+  std::mutex mutex{};    ///< Of the file.
+  history::WatchWriter file{};
+  std::uint32_t tensors = 0;
+  std::atomic<std::uint32_t> non_finite{};
+  std::atomic<bool> asked{}, begun{};
+};
+WatchState* watch = nullptr;
+
+using Arguments = void* const*;
+
+// --- Tensors
+
+/// Of one that Python holds; empty where it is none. Asking for the address of its data would be
+/// seen by a mode of the program's that watches torch functions.
+at::Tensor tensor_of(void* object) {
+  const auto before = at::impl::PythonTorchFunctionTLS::get_disabled_state();
+  at::impl::PythonTorchFunctionTLS::set_disabled_state(
+      at::impl::TorchFunctionDisabledState::ALL_DISABLED);
+  void* const address = watch->python.attribute(object, "_cdata");
+  at::impl::PythonTorchFunctionTLS::set_disabled_state(before);
+  if (address == nullptr)
+    return {};
+  auto* const tensor = reinterpret_cast<c10::TensorImpl*>(watch->python.number(address));
+  watch->python.release(address);
+  if (tensor == nullptr)
+    return {};
+  return at::Tensor(
+      c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim_copy(tensor));
+}
+
+/// Elements in the memory of the CPU that lie side by side, in whatever order; null otherwise.
+const char* bytes_of(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.layout() != at::kStrided || !tensor.device().is_cpu() ||
+      tensor.unsafeGetTensorImpl()->is_python_dispatch() ||
+      tensor.key_set().has_any(c10::DispatchKeySet(
+          {c10::DispatchKey::Functionalize, c10::DispatchKey::FuncTorchGradWrapper,
+           c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::Conjugate,
+           c10::DispatchKey::Negative})) ||
+      tensor.is_quantized() || !tensor.is_non_overlapping_and_dense())
+    return nullptr;
+  const std::size_t end =
+      (static_cast<std::size_t>(tensor.storage_offset()) + static_cast<std::size_t>(tensor.numel())) *
+      tensor.itemsize();
+  if (!tensor.has_storage() || tensor.storage().nbytes() < end)
+    return nullptr;
+  return static_cast<const char*>(tensor.const_data_ptr());
+}
+
+/// Strides are part of it: the same bytes in another order are other values.
+std::optional<Digest> digest_of(const at::Tensor& tensor) {
+  const char* const bytes = bytes_of(tensor);
+  if (bytes == nullptr)
+    return std::nullopt;
+  return digest_of_elements(bytes, static_cast<std::uint64_t>(tensor.numel()),
+                            tensor.scalar_type());
+}
+
+// --- What the script calls
+
+void* nothing() {
+  watch->python.keep(watch->python.none);
+  return watch->python.none;
+}
+
+std::uint32_t small(void* object) {
+  return static_cast<std::uint32_t>(watch->python.number(object));
+}
+
+void* arrive(void*, Arguments arguments, std::ptrdiff_t) {
+  if (!watch->file.writes())
+    return watch->python.new_number(0);
+  __atomic_fetch_add(&watch->file.header().steps, 1, __ATOMIC_RELAXED);
+  return watch->python.new_number(
+      static_cast<long long>(recorder->writer->issued_on({small(arguments[0])})));
+}
+
+void* now(void*, Arguments, std::ptrdiff_t) {
+  return watch->python.new_number(static_cast<long long>(history::clock_ns(CLOCK_MONOTONIC)));
+}
+
+void* filled(void*, Arguments, std::ptrdiff_t) {
+  return watch->python.new_real(watch->file.writes() ? watch->file.filled() : 1);
+}
+
+/// tensor(group, replica, site, name, tensor, ignored, at_start) -> its id
+void* define_tensor(void*, Arguments arguments, std::ptrdiff_t) {
+  const char* const name = watch->python.text(arguments[3]);
+  const at::Tensor tensor = tensor_of(arguments[4]);
+  if (name == nullptr || !tensor.defined() || !watch->file.writes())
+    return nothing();
+  const std::lock_guard<std::mutex> lock(watch->mutex);
+  const std::size_t length = std::strlen(name);
+  auto* const record =
+      watch->file.begin<history::WatchTensorRecord>(WatchKind::kTensor, length);
+  if (record == nullptr)
+    return nothing();
+  Counts counts;
+  counts.add(tensor);
+  const bool ignored = watch->python.number(arguments[5]) != 0;
+  const bool reduced = !ignored && watch->python.number(arguments[6]) != 0 && tensor.requires_grad();
+  record->group = small(arguments[0]);
+  record->replica = small(arguments[1]);
+  record->site = small(arguments[2]);
+  record->flags = (reduced ? history::kReduced : 0) | (ignored ? history::kIgnored : 0);
+  record->numel = static_cast<std::uint64_t>(tensor.numel());
+  record->dtype = static_cast<std::uint32_t>(counts.dtype);
+  record->name_bytes = static_cast<std::uint32_t>(length);
+  std::memcpy(record + 1, name, length);
+  watch->file.commit(*record);
+  return watch->python.new_number(watch->tensors++);
+}
+
+/// What is to be looked at of one parameter.
+struct SeenParameter {
+  WatchEntry entry{};
+  at::Tensor value{}, gradient{};
+  std::vector<at::Tensor> state{};
+};
+
+/// (id, hooked, parameter, state)
+SeenParameter seen_of(void* tuple) {
+  const PythonApi& python = watch->python;
+  SeenParameter seen;
+  seen.entry.tensor = small(python.tuple_item(tuple, 0));
+  if (python.number(python.tuple_item(tuple, 1)) != 0)
+    seen.entry.flags |= history::kHooked;
+  seen.value = tensor_of(python.tuple_item(tuple, 2));
+  if (seen.value.defined())
+    seen.gradient = seen.value.grad();
+  void* const state = python.tuple_item(tuple, 3);
+  for (std::ptrdiff_t i = 0; i < python.list_size(state); ++i)
+    seen.state.push_back(tensor_of(python.list_item(state, i)));
+  return seen;
+}
+
+/// [(settings, rate, [(id, ...)])]
+std::vector<SeenParameter> all_seen(void* groups) {
+  const PythonApi& python = watch->python;
+  std::vector<SeenParameter> all;
+  for (std::ptrdiff_t g = 0; g < python.list_size(groups); ++g) {
+    void* const group = python.list_item(groups, g);
+    const char* const settings = python.text(python.tuple_item(group, 0));
+    const double rate = python.real(python.tuple_item(group, 1));
+    void* const entries = python.tuple_item(group, 2);
+    for (std::ptrdiff_t i = 0; i < python.list_size(entries); ++i) {
+      SeenParameter& seen = all.emplace_back(seen_of(python.list_item(entries, i)));
+      seen.entry.learning_rate = rate;
+      seen.entry.settings =
+          settings == nullptr ? 0 : history::hash_bytes(settings, std::strlen(settings));
+    }
+  }
+  return all;
+}
+
+void look_at(const SeenParameter& seen, WatchEntry& entry) {
+  entry = seen.entry;
+  if (const auto digest = digest_of(seen.value)) {
+    entry.value = digest->value;
+    entry.flags |= history::kValueSeen | (digest->finite ? 0 : history::kValueNotFinite);
+  }
+  if (const auto digest = digest_of(seen.gradient)) {
+    entry.gradient = digest->value;
+    entry.flags |= history::kGradientSeen | (digest->finite ? 0 : history::kGradientNotFinite);
+  }
+  bool all = !seen.state.empty();
+  for (const at::Tensor& tensor : seen.state) {
+    const char* const bytes = bytes_of(tensor);
+    bool finite = true;
+    all = all && bytes != nullptr;
+    if (bytes == nullptr)
+      continue;
+    entry.state = history::mix(
+        entry.state, digest_of_bytes(bytes, static_cast<std::size_t>(tensor.numel()) * tensor.itemsize(),
+                               exponents_of(tensor.scalar_type()), finite));
+    entry.flags |= finite ? 0 : history::kStateNotFinite;
+  }
+  entry.flags |= all ? history::kStateSeen : 0;
+}
+
+void write_point(std::vector<SeenParameter>& all, history::WatchPointRecord place) {
+  const history::QuietCall quiet;
+  const std::lock_guard<std::mutex> lock(watch->mutex);
+  auto* const record = watch->file.begin<history::WatchPointRecord>(
+      WatchKind::kPoint, all.size() * sizeof(WatchEntry));
+  if (record == nullptr)
+    return;
+  place.head = record->head;
+  *record = place;
+  record->at_ns = history::clock_ns(CLOCK_MONOTONIC);
+  record->count = static_cast<std::uint32_t>(all.size());
+  auto* entry = reinterpret_cast<WatchEntry*>(record + 1);
+  for (const SeenParameter& seen : all)
+    look_at(seen, *entry++);
+  watch->file.commit(*record);
+}
+
+/// point(group, optimizer, position, ordinal, step, groups)
+void* look_at_point(void*, Arguments arguments, std::ptrdiff_t) {
+  if (!watch->file.writes())
+    return nothing();
+  history::WatchPointRecord place{};
+  place.group = small(arguments[0]);
+  place.optimizer = small(arguments[1]);
+  place.position = static_cast<std::uint64_t>(watch->python.number(arguments[2]));
+  place.ordinal = small(arguments[3]);
+  place.step = static_cast<std::uint64_t>(watch->python.number(arguments[4]));
+  std::vector<SeenParameter> all = all_seen(arguments[5]);
+  void* const thread = watch->python.save_thread();  // Other threads may go on meanwhile.
+  write_point(all, place);
+  watch->python.restore_thread(thread);
+  return nothing();
+}
+
+/// tell(cost, steady since, steady until, interval)
+void* tell(void*, Arguments arguments, std::ptrdiff_t) {
+  if (!watch->file.writes())
+    return nothing();
+  const auto value = [&](int i) {
+    return static_cast<std::uint64_t>(watch->python.number(arguments[i]));
+  };
+  history::WatchHeader& header = watch->file.header();
+  ++header.watched;
+  (header.steady_since_ns == 0 ? header.first_ns : header.steady_ns) += value(0);
+  header.steady_since_ns = value(1);
+  header.steady_until_ns = value(2);
+  header.interval = value(3);
+  return nothing();
+}
+
+void write_unseen(const char* text) {
+  const std::lock_guard<std::mutex> lock(watch->mutex);
+  const std::size_t length = strnlen(text, 1000);
+  auto* const record = watch->file.begin<history::WatchUnseenRecord>(WatchKind::kNotWatched, length);
+  if (record == nullptr)
+    return;
+  record->at_ns = history::clock_ns(CLOCK_MONOTONIC);
+  record->text_bytes = static_cast<std::uint32_t>(length);
+  std::memcpy(record + 1, text, length);
+  watch->file.commit(*record);
+}
+
+void* unseen(void*, Arguments arguments, std::ptrdiff_t) {
+  const char* const text = watch->python.text(arguments[0]);
+  if (text != nullptr && watch->file.writes())
+    write_unseen(text);
+  return nothing();
+}
+
+/// What is thrown in torch must not pass the interpreter.
+template <auto kFunction>
+void* guarded(void* self, Arguments arguments, std::ptrdiff_t count) {
+  void* result = nullptr;
+  try {
+    result = kFunction(self, arguments, count);
+  } catch (const std::exception& error) {
+    if (watch->file.writes())
+      write_unseen(error.what());
+  }
+  if (watch->python.error() != nullptr)
+    watch->python.forget_error();
+  return result == nullptr ? nothing() : result;
+}
+
+// --- The way in
+
+std::string text_of_file(const std::string& path) {
+  std::string text;
+  std::FILE* const file = std::fopen(path.c_str(), "re");
+  char buffer[4096];
+  for (std::size_t got = 0;
+       file != nullptr && (got = std::fread(buffer, 1, sizeof buffer, file)) > 0;)
+    text.append(buffer, got);
+  if (file != nullptr)
+    std::fclose(file);
+  return text;
+}
+
+double budget() {
+  const char* const text = std::getenv("LOCKSTEP_WATCH_BUDGET");
+  const double share = text == nullptr ? 0 : std::strtod(text, nullptr);
+  return share > 0 && share < 1 ? share : 0.01;
+}
+
+void* namespace_of_script() {
+  static Method methods[] = {{"arrive", &guarded<&arrive>, kFastCall, nullptr},
+                             {"now", &guarded<&now>, kFastCall, nullptr},
+                             {"filled", &guarded<&filled>, kFastCall, nullptr},
+                             {"tensor", &guarded<&define_tensor>, kFastCall, nullptr},
+                             {"point", &guarded<&look_at_point>, kFastCall, nullptr},
+                             {"tell", &guarded<&tell>, kFastCall, nullptr},
+                             {"unseen", &guarded<&unseen>, kFastCall, nullptr}};
+  const PythonApi& python = watch->python;
+  void* const names = python.new_dictionary();
+  const auto set = [&](const char* name, void* value) {
+    if (value == nullptr)
+      return;
+    python.set_entry(names, name, value);
+    python.release(value);
+  };
+  for (Method& method : methods)
+    set(method.name, python.new_function(&method, nullptr, nullptr));
+  set("BUDGET", python.new_real(budget()));
+  return names;
+}
+
+/// Called by the interpreter in its main thread, between two instructions of the program's.
+int install(void*) {
+  const history::QuietCall quiet;
+  const PythonApi& python = watch->python;
+  if (python.entry(python.modules(), "torch.optim.optimizer") == nullptr ||
+      !watch->file.open(recorder->writer->path()))
+    return 0;
+  const std::string script = text_of_file(watch->script);
+  void* const names = namespace_of_script();
+  void* const code = python.compile(script.c_str(), "<lockstep watch>", kWholeFile);
+  void* const result = code == nullptr ? nullptr : python.evaluate(code, names, names);
+  watch->made = result == nullptr ? nullptr : python.entry(names, "made");  // It lives in them.
+  if (python.error() != nullptr) {
+    python.forget_error();
+    write_unseen("anything: the script of the watch did not run");
+  }
+  __atomic_store_n(&recorder->watching, watch->made != nullptr, __ATOMIC_RELEASE);
+  return 0;
+}
+
+bool is_reduction(history::Op op) {
+  using history::Op;
+  return op == Op::kAllReduce || op == Op::kAllReduceCoalesced || op == Op::kReduce ||
+         op == Op::kReduceScatter || op == Op::kReduceScatterSingle ||
+         op == Op::kReduceScatterCoalesced;
+}
+
+/// Some of its elements: where a loss is not finite, hardly one of the gradients is.
+bool is_finite(const at::Tensor& tensor) {
+  constexpr std::size_t kElementsMax = 256;
+  const Exponents exponents = exponents_of(tensor.scalar_type());
+  const char* const bytes = exponents.mask == 0 ? nullptr : bytes_of(tensor);
+  if (bytes == nullptr)
+    return true;
+  const std::size_t size = tensor.itemsize();
+  const auto numel = static_cast<std::size_t>(tensor.numel());
+  const std::size_t stride = (numel + kElementsMax - 1) / kElementsMax;
+  std::uint64_t seen = 0;
+  for (std::size_t i = 0; i < numel; i += stride) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes + i * size, size);
+    seen |= (word & exponents.mask) + exponents.lowest;
+  }
+  return (seen & exponents.above) == 0;
+}
+
+void write_non_finite(const Groups::Known& known, const Call& call) {
+  constexpr std::uint32_t kTold = 256;
+  if (watch->non_finite.fetch_add(1) >= kTold || !watch->file.writes())
+    return;
+  const std::lock_guard<std::mutex> lock(watch->mutex);
+  auto* const record =
+      watch->file.begin<history::WatchNonFiniteRecord>(WatchKind::kNonFinite, 0);
+  if (record == nullptr)
+    return;
+  record->at_ns = history::clock_ns(CLOCK_MONOTONIC);
+  record->group = known.handle.load(std::memory_order_relaxed);
+  record->position = recorder->writer->issued_on({record->group});
+  record->numel = call.issue.numel_in;
+  record->site = call.issue.site;
+  watch->file.commit(*record);
+}
+
+/// The module that is being wrapped: `self` of the constructor that this thread is in. Its frame
+/// keeps it alive.
+void* replica_being_made() {
+  constexpr int kFramesMax = 8;
+  const PythonSites& sites = recorder->python_sites;
+  const python::Layout& layout = sites.layout();
+  std::uint64_t found = 0;
+  int frames = 0;
+  sites.for_each_frame([&](std::uint64_t frame, std::uint64_t code) {
+    char name[64];
+    if (python::text_at(layout, Direct{}, code + layout.code_name, name, sizeof name) == 0 ||
+        std::strcmp(name, "DistributedDataParallel.__init__") != 0)
+      return ++frames < kFramesMax;
+    python::for_each_local(layout, Direct{}, frame, code, 1,
+                           [&](std::uint64_t, std::uint64_t object) { found = object; });
+    return false;
+  });
+  std::uint64_t type = 0;
+  if (found != 0 && python::load(Direct{}, found + python::kObjectType, type) &&
+      type == reinterpret_cast<std::uint64_t>(watch->python.cell_type))
+    python::load(Direct{}, found + kCellContents, found);
+  return reinterpret_cast<void*>(found);
+}
+
+}  // namespace
+
+void prepare_watch(const char* script) {
+  if (script == nullptr || *script == 0 || !recorder->python)
+    return;
+  auto* const state = new WatchState;
+  state->script = script;
+  if (state->python.find())
+    watch = state;
+}
+
+void begin_watch() {
+  if (watch != nullptr && recorder->writer->begun() && !watch->asked.exchange(true))
+    watch->python.add_pending_call(&install, nullptr);
+}
+
+void watch_call(const Groups::Known& known, const Call& call) {
+  if (is_reduction(call.issue.op) && call.input != nullptr && !is_finite(*call.input))
+    write_non_finite(known, call);
+  if (watch->python.this_thread() == nullptr)
+    return;
+  void* const replica = replica_being_made();
+  if (replica == nullptr)
+    return;
+  const PythonApi& python = watch->python;
+  const int state = python.ensure();
+  void* const arguments = python.new_tuple(3);
+  python.keep(replica);
+  python.set_item(arguments, 0, replica);
+  python.set_item(arguments, 1, python.new_number(known.handle.load(std::memory_order_relaxed)));
+  python.set_item(arguments, 2, python.new_number(call.issue.site));
+  void* const result = python.call(watch->made, arguments, nullptr);
+  python.release(arguments);
+  if (result != nullptr)
+    python.release(result);
+  else
+    python.forget_error();
+  python.release_state(state);
+}
+
+}  // namespace lockstep::tap

@@ -1,0 +1,24 @@
+// The watch (`lockstep run --watch`): sees the values that lie between the collectives. What it does
+// in the interpreter is harness/watch/watch.py; what that needs of tensors is here.
+#pragma once
+
+#include "harness/tap/groups.h"
+#include "harness/tap/operation.h"
+
+#pragma GCC visibility push(hidden)
+
+namespace lockstep::tap {
+
+/// Whether the environment asks for it; to be asked once, with the recorder there.
+void prepare_watch(const char* script);
+
+/// The process has a group: from now on there is something to watch.
+void begin_watch();
+
+/// A call on `known` is about to be issued: by the frames of this thread it may be one by which a
+/// replica is made, and what is handed to it may not be finite.
+void watch_call(const Groups::Known& known, const Call& call);
+
+}  // namespace lockstep::tap
+
+#pragma GCC visibility pop

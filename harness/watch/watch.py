@@ -1,0 +1,197 @@
+"""The part of `lockstep run --watch` that runs in the interpreter of a rank.
+
+It is no module: the tap (harness/tap/watch.cc) executes it once, in a namespace of its own, with these functions in it:
+
+    arrive(group)            counts a step; collectives issued on the group so far
+    tensor(...), point(...)  write down a tensor of a replica, and the values at one step
+    unseen(text)             writes down what is not watched, and why
+    now()                    nanoseconds
+    filled()                 of the room that there is for records
+    tell(...)                what the watching takes
+    BUDGET                   of the time of the program
+
+What runs here runs in the program's own threads. It changes nothing, raises nothing, calls no operator of torch, asks
+no tensor for anything, and returns None.
+"""
+
+import sys
+import weakref
+
+OFTEN = 16  # The first steps: 1, 2, 4, 8, 16.
+
+replicas = []  # In the order in which they were made.
+optimizers = weakref.WeakKeyDictionary()
+told = set()
+
+
+def tell_unseen(text):
+    if text not in told and len(told) < 64:
+        told.add(text)
+        unseen(text)
+
+
+def parameters_of(module, prefix="", seen=None):
+    """Names and parameters, each once, without asking the module: its methods may be the program's."""
+    seen = set() if seen is None else seen
+    attributes = vars(module)
+    for name, parameter in attributes.get("_parameters", {}).items():
+        if parameter is not None and id(parameter) not in seen:
+            seen.add(id(parameter))
+            yield prefix + name, parameter
+    for name, child in attributes.get("_modules", {}).items():
+        if child is not None and id(child) not in seen:
+            seen.add(id(child))
+            yield from parameters_of(child, prefix + name + ".", seen)
+
+
+def is_plain(value):
+    """Not a DTensor or another class with ideas of its own."""
+    return type(value) is torch.Tensor or type(value) is torch.nn.Parameter
+
+
+class Replica:
+    """A module that DistributedDataParallel was put around."""
+
+    def __init__(self, ddp, group, site):
+        self.wrapper = weakref.ref(ddp)
+        self.group = group
+        self.number = sum(other.group == group for other in replicas)
+        self.site = site
+        self.ids = {}
+        ignored = vars(ddp).get("parameters_to_ignore") or ()
+        for name, parameter in parameters_of(vars(ddp)["_modules"]["module"]):
+            self.define(name, parameter, name in ignored, at_start=True)
+
+    def define(self, name, parameter, ignored=False, at_start=False):
+        if is_plain(parameter):
+            self.ids[name] = tensor(self.group, self.number, self.site, name, parameter, ignored, at_start)
+        else:
+            tell_unseen(f"parameters that are of class {type(parameter).__name__}")
+            self.ids[name] = None
+
+    def ids_of_parameters(self):
+        """As the module is now: parameters come and go."""
+        wrapper = self.wrapper()
+        if wrapper is None:
+            return {}
+        found = {}
+        hooked = bool(vars(wrapper).get("_comm_hooks"))
+        for name, parameter in parameters_of(vars(wrapper)["_modules"]["module"]):
+            if name not in self.ids:
+                self.define(name, parameter)
+            if self.ids[name] is not None and is_plain(parameter):
+                found[id(parameter)] = self.ids[name], hooked
+        return found
+
+
+class Steps:
+    """The steps of one optimizer, and which of them are watched.
+
+    Which ones follows from how many collectives were issued on the group, which is the same on all members between two
+    of them: whoever was given another interval still watches what all watch, since intervals are powers of two.
+    """
+
+    def __init__(self):
+        self.number = len(optimizers)
+        self.group = None
+        self.known = -1  # Replicas, when the group was looked for.
+        self.steps = self.moves = self.watched = 0
+        self.position = self.ordinal = 0
+        self.shift = 0
+        self.begun = self.spent = self.first_position = 0
+        self.steady = None
+
+    def look_for_group(self, optimizer):
+        self.known = len(replicas)
+        mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        for replica in replicas:
+            if not mine.isdisjoint(replica.ids_of_parameters()):
+                self.group = replica.group
+                return
+        if replicas:
+            tell_unseen(f"the parameters of {type(optimizer).__name__}, none of which DistributedDataParallel has")
+
+    def is_due(self):
+        position = arrive(self.group)
+        self.steps += 1
+        if position == self.position:
+            self.ordinal += 1
+            return self.ordinal & (self.ordinal + 1) == 0
+        crossed = position >> self.shift != self.position >> self.shift
+        self.position, self.ordinal = position, 0
+        self.moves += 1
+        return self.moves & (self.moves - 1) == 0 if self.moves <= OFTEN else crossed
+
+    def took(self, begun, ended):
+        """Chooses the interval so that what is watched takes its share of the time and of the room."""
+        cost = ended - begun
+        self.watched += 1
+        if self.moves <= OFTEN:
+            if self.moves == 1:
+                self.begun, self.first_position = ended, self.position
+            else:
+                self.spent += cost
+            if self.moves == OFTEN:
+                self.steady = ended
+                self.steady_cost = 0
+        else:
+            self.steady_cost += cost
+        if self.moves >= OFTEN:
+            own = max(1, ended - self.begun - self.spent - (self.steady_cost or 0))
+            per_collective = own / max(1, self.position - self.first_position)
+            wanted = cost / (BUDGET * per_collective)
+            room = 1 / max(1e-3, 1 - filled())
+            self.shift = max(0, min(40, (int(wanted * room)).bit_length()))
+        tell(cost, self.steady or 0, ended if self.steady else 0, 1 << self.shift)
+
+
+def settings_of(group):
+    plain = (int, float, bool, str, type(None), tuple)
+    return ";".join(f"{name}={value!r}" for name, value in group.items() if name != "params" and type(value) in plain)
+
+
+def look(optimizer, steps):
+    begun = now()
+    ids = {}
+    for replica in replicas:
+        if replica.group == steps.group:
+            ids.update(replica.ids_of_parameters())
+    groups = []
+    for group in optimizer.param_groups:
+        rate = group.get("lr")
+        entries = []
+        for parameter in group["params"]:
+            if id(parameter) in ids:
+                state = optimizer.state.get(parameter)
+                state = [value for value in state.values() if is_plain(value)] if type(state) is dict else []
+                entries.append((*ids[id(parameter)], parameter, state))
+        groups.append((settings_of(group), float(rate) if type(rate) in (int, float) else float("nan"), entries))
+    point(steps.group, steps.number, steps.position, steps.ordinal, steps.steps, groups)
+    steps.took(begun, now())
+
+
+def before_step(optimizer, args, kwargs):
+    try:
+        steps = optimizers.get(optimizer)
+        if steps is None:
+            steps = Steps()
+            optimizers[optimizer] = steps
+        if steps.group is None and steps.known != len(replicas):
+            steps.look_for_group(optimizer)
+        if steps.group is not None and steps.is_due():
+            look(optimizer, steps)
+    except Exception as error:
+        tell_unseen(f"a step: {type(error).__name__}: {error}")
+
+
+def made(ddp, group, site):
+    try:
+        if all(replica.wrapper() is not ddp for replica in replicas):
+            replicas.append(Replica(ddp, group, site))
+    except Exception as error:
+        tell_unseen(f"a DistributedDataParallel: {type(error).__name__}: {error}")
+
+
+torch = sys.modules["torch"]
+# Under a key that no handle of the program's has: a handle of ours would count as one of them.
+sys.modules["torch.optim.optimizer"]._global_optimizer_pre_hooks["lockstep"] = before_step

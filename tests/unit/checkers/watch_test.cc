@@ -1,0 +1,198 @@
+// Goal: replicas that part for good are told, with their step and why; those that meet again, or of
+// which too little was seen, are not. A value that is not finite is traced to who handed it in.
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "checkers/allowed.h"
+#include "checkers/watch/finite_values.h"
+#include "checkers/watch/first_divergence.h"
+#include "checkers/watch/replica_drift.h"
+#include "harness/history/watched_values.h"
+#include "tests/support/typed_run.h"
+
+namespace lockstep::testing {
+namespace {
+
+using history::WatchEntry;
+
+/// What one rank holds before a step: a value, the gradient given, the settings.
+struct Held {
+  double value{}, gradient{1};
+  std::uint64_t settings{};
+  std::uint32_t flags{};
+};
+
+history::WatchValue value_of(double x) {
+  return {.digest = static_cast<std::uint64_t>(x * 1e6) + 1, .sums = {x, -x}, .norm = 1};
+}
+
+/// Row r is what rank r held, step by step; one all_reduce a step.
+lockstep::Run watched(const std::vector<std::vector<Held>>& rows) {
+  lockstep::Run run = make_run(std::vector<std::vector<Call>>(rows.size(), {all_reduce("dp", 8)}));
+  run.plan.options["watch"] = "1 %";
+  for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+    auto values = std::make_shared<WatchedValues>();
+    values->on = true;
+    values->tensors.push_back(
+        {.name = "lin.weight", .reduced = true, .dtype = history::DType::kFloat32, .numel = 8});
+    for (std::size_t step = 0; step < rows[rank].size(); ++step) {
+      const Held& held = rows[rank][step];
+      WatchEntry entry{};
+      entry.flags = history::kValueSeen | history::kGradientSeen | held.flags;
+      entry.value = value_of(held.value);
+      entry.gradient = value_of(held.gradient);
+      entry.settings = held.settings;
+      values->points.push_back({.at_ns = kStart + step * kMs,
+                                .position = step + 1,
+                                .step = step + 1,
+                                .entries = {entry}});
+    }
+    values->steps = values->watched = rows[rank].size();
+    process_of(run, Rank{static_cast<std::int32_t>(rank)}).watched = std::move(values);
+  }
+  return run;
+}
+
+std::vector<Held> steady(std::size_t steps) { return std::vector<Held>(steps, Held{1}); }
+
+Verdict drift(const lockstep::Run& run) { return checkers::ReplicaDrift().check(run); }
+
+TEST(ReplicaDrift, FiresWhereOnePartsAlthoughItsGradientIsReduced) {
+  std::vector<Held> other = steady(6);
+  for (std::size_t step = 2; step < 6; ++step)
+    other[step].value = 2;
+  const Verdict verdict = drift(watched({steady(6), steady(6), other}));
+  ASSERT_EQ(verdict.outcome, Outcome::kFail);
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].code, Code::kParameterDiffers);
+  EXPECT_EQ(verdict.findings[0].step, 3);
+  EXPECT_EQ(verdict.findings[0].culprits, RankSet{Rank{2}});
+  EXPECT_TRUE(checkers::first_divergence(watched({steady(6), steady(6), other})).has_value());
+}
+
+TEST(ReplicaDrift, TellsTheGradientThatWasNotReducedBefore) {
+  std::vector<Held> other = steady(6);
+  other[1].gradient = 3.5;
+  for (std::size_t step = 2; step < 6; ++step)
+    other[step].value = 2;
+  std::vector<Held> one = steady(6);
+  one[1].gradient = -1;
+  lockstep::Run run = watched({one, other});
+  for (std::int32_t rank = 0; rank < 2; ++rank) {  // Not a multiple of each other.
+    auto& entry = process_of(run, Rank{rank}).watched->points[1].entries[0];
+    entry.gradient.sums[rank] = 0;
+  }
+  const Verdict verdict = drift(run);
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].code, Code::kGradientNotSynchronised);
+  EXPECT_EQ(verdict.findings[0].step, 2);
+}
+
+TEST(ReplicaDrift, TellsSettingsThatDiffer) {
+  std::vector<Held> other = steady(6);
+  for (std::size_t step = 2; step < 6; ++step)
+    other[step] = Held{2, 1, /*settings=*/7};
+  const Verdict verdict = drift(watched({steady(6), other}));
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].code, Code::kOptimizerStateDiffers);
+}
+
+TEST(ReplicaDrift, StaysSilentWhereTheyMeetAgain) {
+  std::vector<Held> other = steady(9);
+  for (std::size_t step = 2; step < 7; ++step)
+    other[step].value = 2;
+  EXPECT_EQ(drift(watched({steady(9), other})).outcome, Outcome::kPass);
+}
+
+TEST(ReplicaDrift, StaysSilentWhereGradientsWereNeverAveragedAndParametersMayBe) {
+  std::vector<Held> one = steady(8), other = steady(8);
+  for (std::size_t step = 2; step < 8; ++step) {
+    other[step].value = 2;
+    other[step].gradient = 2;  // A multiple: clipped, perhaps.
+  }
+  EXPECT_EQ(drift(watched({one, other})).outcome, Outcome::kPass);
+}
+
+TEST(ReplicaDrift, CannotDecideWhereTooLittleWasSeen) {
+  std::vector<Held> other = steady(4);
+  other[3].value = 2;
+  const Verdict verdict = drift(watched({steady(4), other}));
+  EXPECT_EQ(verdict.outcome, Outcome::kUndecided);
+  EXPECT_TRUE(verdict.findings.empty());
+}
+
+TEST(ReplicaDrift, CannotDecideWhereARankWasNotWatched) {
+  lockstep::Run run = watched({steady(4), steady(4)});
+  process_of(run, Rank{1}).watched = nullptr;
+  EXPECT_EQ(drift(run).outcome, Outcome::kUndecided);
+  run.plan.options.clear();
+  process_of(run, Rank{0}).watched = nullptr;
+  EXPECT_EQ(drift(run).outcome, Outcome::kSkipped);
+}
+
+TEST(ReplicaDrift, ANoteWhereOnlyTheLastBitsDiffer) {
+  std::vector<Held> other = steady(6);
+  for (std::size_t step = 2; step < 6; ++step)
+    other[step].value = 1 + 2e-6;
+  const Verdict verdict = drift(watched({steady(6), other}));
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].severity, Severity::kNote);
+  EXPECT_EQ(verdict.outcome, Outcome::kPass);
+}
+
+TEST(ReplicaDrift, WhatIsAllowedBecomesANote) {
+  std::vector<Held> other = steady(6);
+  for (std::size_t step = 2; step < 6; ++step)
+    other[step].value = 2;
+  Verdict verdict = drift(watched({steady(6), other}));
+  verdict.findings[0].sites.push_back({.file = "/home/me/train.py", .function = "build"});
+  Plan plan;
+  plan.options["allow"] = "LS403@train.py:build no\nLS401@train.py:build an ensemble\nnonsense\n";
+  checkers::allow(checkers::allowed_in(plan), verdict);
+  EXPECT_EQ(verdict.outcome, Outcome::kPass);
+  EXPECT_EQ(verdict.findings[0].severity, Severity::kNote);
+  EXPECT_NE(verdict.findings[0].headline.find("an ensemble"), std::string::npos);
+}
+
+Verdict finite(const lockstep::Run& run) { return checkers::FiniteValues().check(run); }
+
+lockstep::Run broken_from(std::size_t first, std::size_t steps) {
+  std::vector<Held> row = steady(steps);
+  for (std::size_t step = first; step < steps; ++step)
+    row[step].flags = history::kValueNotFinite;
+  return watched({row, row});
+}
+
+TEST(FiniteValues, NamesTheRankThatHandedItIn) {
+  lockstep::Run run = broken_from(2, 5);
+  process_of(run, Rank{1}).watched->non_finite.push_back({.at_ns = kStart, .position = 2});
+  process_of(run, Rank{0}).watched->non_finite.push_back({.at_ns = kStart, .position = 3});
+  const Verdict verdict = finite(run);
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].step, 3);
+  EXPECT_EQ(verdict.findings[0].culprits, RankSet{Rank{1}});
+}
+
+TEST(FiniteValues, NamesNobodyWhereAllDidAtOnce) {
+  lockstep::Run run = broken_from(2, 5);
+  for (std::int32_t rank = 0; rank < 2; ++rank)
+    process_of(run, Rank{rank}).watched->non_finite.push_back({.at_ns = kStart, .position = 2});
+  const Verdict verdict = finite(run);
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_TRUE(verdict.findings[0].culprits.empty());
+}
+
+TEST(FiniteValues, StaysSilentWhereItNeverWasFiniteOrNoStepFollowed) {
+  EXPECT_EQ(finite(broken_from(0, 5)).outcome, Outcome::kPass);  // A mask.
+  lockstep::Run run = watched({steady(5), steady(5)});
+  process_of(run, Rank{1}).watched->non_finite.push_back({.at_ns = kStart, .position = 2});
+  EXPECT_EQ(finite(run).outcome, Outcome::kPass);
+}
+
+TEST(FiniteValues, CannotDecideWithoutAWatchedStep) {
+  EXPECT_EQ(finite(watched({{}, {}})).outcome, Outcome::kUndecided);
+}
+
+}  // namespace
+}  // namespace lockstep::testing
