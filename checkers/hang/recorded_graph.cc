@@ -47,18 +47,107 @@ const Collective* other_end(const Member& peer, const Member& member, history::O
   return at == calls.end() ? nullptr : &*at;
 }
 
+/// Tarjan's strongly connected components, without recursion.
+class Components {
+ public:
+  explicit Components(std::map<std::int32_t, RankSet> edges) : edges_(std::move(edges)) {}
+
+  /// The first that is complete has no edge to another: of two ranks or more, or none.
+  RankSet last_circle() {
+    for (const auto& [node, others] : edges_) {
+      if (!number_.contains(node))
+        visit(node);
+      if (!circle_.empty())
+        return circle_;
+    }
+    return {};
+  }
+
+ private:
+  struct Step {
+    std::int32_t node{};
+    std::vector<std::int32_t> left{};
+  };
+
+  void open(std::int32_t node, std::vector<Step>& steps) {
+    number_[node] = low_[node] = static_cast<int>(number_.size());
+    stack_.push_back(node);
+    on_stack_.insert(node);
+    Step step{.node = node};
+    for (const Rank other : edges_[node])
+      step.left.push_back(other.value);
+    steps.push_back(std::move(step));
+  }
+
+  void close(std::int32_t node) {
+    if (low_[node] != number_[node])
+      return;
+    RankSet component;
+    for (std::int32_t top = -1; top != node;) {
+      top = stack_.back();
+      stack_.pop_back();
+      on_stack_.erase(top);
+      component.insert(Rank{top});
+    }
+    if (component.size() > 1 && circle_.empty())
+      circle_ = component;
+  }
+
+  void visit(std::int32_t root) {
+    std::vector<Step> steps;
+    open(root, steps);
+    while (!steps.empty()) {
+      const std::int32_t node = steps.back().node;
+      if (steps.back().left.empty()) {
+        steps.pop_back();
+        close(node);
+        if (!steps.empty())
+          low_[steps.back().node] = std::min(low_[steps.back().node], low_[node]);
+        continue;
+      }
+      const std::int32_t next = steps.back().left.back();
+      steps.back().left.pop_back();
+      if (!edges_.contains(next))
+        continue;
+      if (!number_.contains(next))
+        open(next, steps);
+      else if (on_stack_.contains(next))
+        low_[node] = std::min(low_[node], number_[next]);
+    }
+  }
+
+  std::map<std::int32_t, RankSet> edges_;
+  std::map<std::int32_t, int> number_{}, low_{};
+  std::vector<std::int32_t> stack_{};
+  std::set<std::int32_t> on_stack_{};
+  RankSet circle_{};
+};
+
 }  // namespace
 
 RecordedGraph::RecordedGraph(const Run& run, const std::vector<GroupView>& groups) {
   std::set<std::int32_t> dumped;
   for (const Process& process : run.processes)
     dumped.insert(process.rank->value);
+  find_first(run);
   for (const GroupView& group : groups) {
     add_collectives(group);
     add_messages(group, dumped);
   }
   for (RecordedWait& wait : waits_)
     add_devices(wait);
+}
+
+void RecordedGraph::find_first(const Run& run) {
+  for (const Process& process : run.processes) {
+    for (const Collective& call : process.collectives) {
+      if (call.completed_ns)
+        continue;
+      const auto [at, is_new] = first_.try_emplace(process.rank->value, call.record);
+      if (!is_new)
+        at->second = std::min(at->second, call.record);
+    }
+  }
 }
 
 void RecordedGraph::note_wait(const Member& member, const Collective& call, RecordedWait& wait) {
@@ -74,6 +163,10 @@ void RecordedGraph::note_wait(const Member& member, const Collective& call, Reco
   wait.given_up |= call.failed;
   if (call.returned_ns)
     begun_.insert(member.rank.value);
+  // Where beginnings are not told, the first in the queue is what runs.
+  const bool told = call.returned_ns != call.issued_ns;
+  if (told ? call.returned_ns.has_value() : call.record == first_.at(member.rank.value))
+    wait.running.insert(member.rank);
 }
 
 void RecordedGraph::add_collectives(const GroupView& group) {
@@ -148,7 +241,7 @@ void RecordedGraph::add_devices(RecordedWait& wait) const {
 std::map<std::int32_t, RankSet> RecordedGraph::owed() const {
   std::map<std::int32_t, RankSet> owed;
   for (const RecordedWait& wait : waits_) {
-    for (const Rank rank : wait.waiting) {
+    for (const Rank rank : wait.running) {
       for (const Rank other : wait.owing()) {
         if (other != rank)
           owed[rank.value].insert(other);
@@ -177,38 +270,7 @@ RankSet RecordedGraph::roots() const {
   return hosts.empty() ? devices : hosts;
 }
 
-RankSet RecordedGraph::circle() const {
-  std::map<std::int32_t, RankSet> owing = owed();
-  // Who waits for nobody, or only for such, is in no circle.
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (auto at = owing.begin(); at != owing.end();) {
-      const bool in_one = std::any_of(at->second.begin(), at->second.end(), [&](Rank rank) {
-        return owing.contains(rank.value);
-      });
-      changed |= !in_one;
-      at = in_one ? std::next(at) : owing.erase(at);
-    }
-  }
-  // Nor who is waited for by nobody of them.
-  for (bool changed = true; changed;) {
-    changed = false;
-    RankSet awaited;
-    for (const auto& [rank, others] : owing) {
-      for (const Rank other : others)
-        awaited.insert(other);
-    }
-    for (auto at = owing.begin(); at != owing.end();) {
-      const bool in_one = awaited.contains(Rank{at->first});
-      changed |= !in_one;
-      at = in_one ? std::next(at) : owing.erase(at);
-    }
-  }
-  RankSet circle;
-  for (const auto& [rank, others] : owing)
-    circle.insert(Rank{rank});
-  return circle;
-}
+RankSet RecordedGraph::circle() const { return Components(owed()).last_circle(); }
 
 std::optional<std::uint64_t> RecordedGraph::longest_ns() const {
   return untimed_ ? std::nullopt : longest_ns_;

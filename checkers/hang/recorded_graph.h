@@ -16,7 +16,8 @@ struct RecordedWait {
   const GroupView* group{};
   const Collective* call{};  ///< As the first waiter issued it.
   std::uint64_t seq{};
-  RankSet waiting{};  ///< For them it is the first that is not done.
+  RankSet waiting{};  ///< For them it is the first of its group that is not done.
+  RankSet running{};  ///< Of those: it is what their devices are in, not one that is in the queue.
   RankSet entered{};  ///< They have issued it.
   RankSet absent{};   ///< They have not.
   RankSet unseen{};   ///< No dump of theirs is there.
@@ -39,7 +40,7 @@ class RecordedGraph {
   /// Ranks that others wait for, and that wait in nothing themselves; or else whose devices stand
   /// still, while they wait for nobody.
   [[nodiscard]] RankSet roots() const;
-  /// Ranks that wait for each other, each for all of them.
+  /// Ranks that wait for each other, in circles, and for nobody else.
   [[nodiscard]] RankSet circle() const;
   /// How long the longest wait was when its dump was written; none where that is not known.
   [[nodiscard]] std::optional<std::uint64_t> longest_ns() const;
@@ -49,10 +50,12 @@ class RecordedGraph {
   void add_messages(const GroupView& group, const std::set<std::int32_t>& dumped);
   void add_devices(RecordedWait& wait) const;
   void note_wait(const Member& member, const Collective& call, RecordedWait& wait);
+  void find_first(const Run& run);
   [[nodiscard]] std::map<std::int32_t, RankSet> owed() const;
 
   std::vector<RecordedWait> waits_{};
   std::set<std::int32_t> open_{}, begun_{};  ///< Ranks with such calls.
+  std::map<std::int32_t, std::uint64_t> first_{};  ///< Of a rank: the record of its first open call.
   std::optional<std::uint64_t> longest_ns_{};
   bool untimed_{};
 };

@@ -143,7 +143,8 @@ class Explainer {
       if (wait.differs)
         return std::nullopt;
       const RankSet owing = common(wait.owing(), circle);
-      if (owing.empty() || !is_minority(wait, wait.owing()))
+      if (owing.empty() || common(wait.running, circle).empty() ||
+          !is_minority(wait, wait.owing()))
         continue;
       one_place = one_place && (absent.empty() || absent == owing);
       for (const Rank rank : owing)

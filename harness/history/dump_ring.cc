@@ -159,7 +159,8 @@ Collective DumpRing::call_of(const RingGroup& group, const DumpEntry& entry, con
   call.timeout_ms = entry.timeout_ms;
   call.issued_ns = static_cast<std::uint64_t>(std::max<std::int64_t>(entry.created_ns, 0));
   if (entry.state != DumpEntry::State::kScheduled || entry.started_ns > 0)
-    call.returned_ns = call.issued_ns;
+    call.returned_ns = std::max(call.issued_ns + 1, static_cast<std::uint64_t>(std::max<std::int64_t>(
+                                                        entry.started_ns, 0)));
   if (is_done(entry, name.backend))
     call.completed_ns =
         std::max(call.issued_ns, static_cast<std::uint64_t>(
