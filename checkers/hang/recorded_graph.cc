@@ -150,6 +150,11 @@ void RecordedGraph::find_first(const Run& run) {
   }
 }
 
+bool RecordedGraph::runs(const Member& member, const Collective& call) const {
+  const bool told = call.returned_ns != call.issued_ns;
+  return told ? call.returned_ns.has_value() : call.record == first_.at(member.rank.value);
+}
+
 void RecordedGraph::note_wait(const Member& member, const Collective& call, RecordedWait& wait) {
   wait.waiting.insert(member.rank);
   open_.insert(member.rank.value);
@@ -163,9 +168,7 @@ void RecordedGraph::note_wait(const Member& member, const Collective& call, Reco
   wait.given_up |= call.failed;
   if (call.returned_ns)
     begun_.insert(member.rank.value);
-  // Where beginnings are not told, the first in the queue is what runs.
-  const bool told = call.returned_ns != call.issued_ns;
-  if (told ? call.returned_ns.has_value() : call.record == first_.at(member.rank.value))
+  if (runs(member, call))
     wait.running.insert(member.rank);
 }
 
@@ -214,7 +217,7 @@ void RecordedGraph::add_messages(const GroupView& group, const std::set<std::int
         wait.unseen.insert(*peer);
       else
         (end != nullptr ? wait.entered : wait.absent).insert(*peer);
-      if (end != nullptr && !end->returned_ns)
+      if (end != nullptr && !runs(*other, *end))
         wait.behind.insert(*peer);
       waits_.push_back(std::move(wait));
     }
@@ -236,6 +239,10 @@ void RecordedGraph::add_devices(RecordedWait& wait) const {
     wait.behind = not_begun;
   else if (done.size() > wait.waiting.size())
     wait.behind = wait.waiting;
+  else if (not_begun.empty() && !wait.running.empty()) {  // Those have another call in front.
+    wait.behind = wait.waiting.minus(wait.running);
+    wait.supposed = true;
+  }
 }
 
 std::map<std::int32_t, RankSet> RecordedGraph::owed() const {

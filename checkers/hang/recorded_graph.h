@@ -22,6 +22,7 @@ struct RecordedWait {
   RankSet absent{};   ///< They have not.
   RankSet unseen{};   ///< No dump of theirs is there.
   RankSet behind{};   ///< All have entered, and the devices of these have not come to it.
+  bool supposed{};    ///< So by the order of their calls: the recorder does not tell.
   bool differs{};     ///< Members issued another call at its place.
   bool given_up{};    ///< Its limit has passed.
   bool to_one{};      ///< A message.
@@ -51,6 +52,8 @@ class RecordedGraph {
   void add_devices(RecordedWait& wait) const;
   void note_wait(const Member& member, const Collective& call, RecordedWait& wait);
   void find_first(const Run& run);
+  /// The device is in it: the recorder says so, or, where it never does, it is first in the queue.
+  [[nodiscard]] bool runs(const Member& member, const Collective& call) const;
   [[nodiscard]] std::map<std::int32_t, RankSet> owed() const;
 
   std::vector<RecordedWait> waits_{};

@@ -137,23 +137,76 @@ class Explainer {
   }
 
   [[nodiscard]] std::optional<Finding> of_circle(const RankSet& circle) const {
-    RankSet absent;
-    bool one_place = true;
     for (const RecordedWait& wait : graph_.waits()) {
       if (wait.differs)
         return std::nullopt;
-      const RankSet owing = common(wait.owing(), circle);
-      if (owing.empty() || common(wait.running, circle).empty() ||
-          !is_minority(wait, wait.owing()))
-        continue;
-      one_place = one_place && (absent.empty() || absent == owing);
-      for (const Rank rank : owing)
-        absent.insert(rank);
     }
-    const RankSet culprits = one_place ? absent : RankSet{};
+    const RankSet culprits = unexplained_in(circle);
     return finished(Code::kWaitCycle, first_of(circle), culprits,
                     fmt::format("{} wait for each other in a circle: {}", words(circle),
                                 places_of(circle)));
+  }
+
+  /// Those who have not issued a call that others wait in, but one that most of these, two or more,
+  /// issued after it.
+  [[nodiscard]] RankSet went_past(const RankSet& circle) const {
+    RankSet passed;
+    for (const RecordedWait& wait : graph_.waits()) {
+      for (const Rank rank : common(wait.absent, circle)) {
+        const auto others = static_cast<std::size_t>(
+            std::count_if(wait.waiting.begin(), wait.waiting.end(), [&](Rank waiter) {
+              return is_past(*run_.process_of(rank), *run_.process_of(waiter), wait);
+            }));
+        if (others > 1 && 2 * others > wait.entered.size())
+          passed.insert(rank);
+      }
+    }
+    return passed;
+  }
+
+  /// It has issued a call that the waiter issued after the one it waits in.
+  [[nodiscard]] static bool is_past(const Process& process, const Process& waiter,
+                                    const RecordedWait& wait) {
+    const Member* const member = wait.group->member(*waiter.rank);
+    const Collective* const waited = member == nullptr ? nullptr : member->at(wait.seq);
+    return waited != nullptr &&
+           std::any_of(waiter.collectives.begin(), waiter.collectives.end(), [&](const auto& call) {
+             return call.record > waited->record && !history::is_point_to_point(call.op) &&
+                    std::any_of(process.groups.begin(), process.groups.end(), [&](const Group& g) {
+                      return g.name == waiter.groups[call.group].name && g.issued > call.seq;
+                    });
+           });
+  }
+
+  /// The few whom the many wait for in a call of the circle, and who do not wait themselves for
+  /// such: they did not issue it, or else their devices did not come to it. Nobody where that is not
+  /// one place.
+  [[nodiscard]] RankSet unexplained_in(const RankSet& circle) const {
+    const RankSet passed = went_past(circle);
+    if (!passed.empty())
+      return passed;
+    for (const bool by_hosts : {true, false}) {
+      std::vector<const RecordedWait*> waits;
+      RankSet few;
+      for (const RecordedWait& wait : graph_.waits()) {
+        const RankSet owing = common(wait.owing(), circle);
+        if (owing.empty() || common(wait.running, circle).empty() || wait.supposed ||
+            wait.absent.empty() == by_hosts || !is_minority(wait, wait.owing()))
+          continue;
+        waits.push_back(&wait);
+        for (const Rank rank : owing)
+          few.insert(rank);
+      }
+      RankSet left = few;
+      for (const RecordedWait* const wait : waits)
+        left = by_hosts ? left : left.minus(wait->running);
+      const bool one_place = std::any_of(waits.begin(), waits.end(), [&](const RecordedWait* wait) {
+        return left.minus(wait->owing()).empty();
+      });
+      if (!few.empty())
+        return one_place ? left : RankSet{};
+    }
+    return {};
   }
 
   [[nodiscard]] Finding of_unseen() const {
@@ -162,7 +215,7 @@ class Explainer {
     for (const RecordedWait& wait : graph_.waits()) {
       for (const Rank rank : wait.unseen)
         unseen.insert(rank);
-      if (!wait.unseen.empty() && (first == nullptr || wait.waiting.size() > first->waiting.size()))
+      if (!wait.unseen.empty() && (first == nullptr || wait.running.size() > first->running.size()))
         first = &wait;
     }
     return finished(first->to_one ? Code::kP2pUnmatched : Code::kAbsentRank, *first, {},

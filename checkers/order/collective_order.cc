@@ -9,6 +9,7 @@
 #include "checkers/order/crossed_threads.h"
 #include "checkers/order/divergence.h"
 #include "checkers/order/group_creations.h"
+#include "checkers/order/kindred_groups.h"
 #include "checkers/order/lines_part.h"
 #include "checkers/order/point_to_point.h"
 #include "harness/history/format.h"
@@ -277,6 +278,8 @@ Verdict CollectiveOrder::check(const Job& job) const {
   for (const GroupView& group : groups) {
     GroupResult result = check_group(run, groups, group);
     collectives += result.compared;
+    if (result.finding && is_of_dumps(run))
+      blame_by_kindred(groups, group, *result.finding);
     if (result.finding) {
       if (result.finding->seq && was_got_over(run, group, *result.finding->seq))
         result.finding->severity = Severity::kNote;

@@ -86,7 +86,7 @@ class Job:
         self.world = self.groups.world
         self.ahead = draw.choice([1, 1, 3, 8, 30])
         self.flavour = draw.choice(["nccl", "nccl", "nccl2"])
-        self.ring = draw.choice([30, 60, 120, 2000])
+        self.ring = max(draw.choice([30, 60, 120, 2000]), 2 * self.ahead)  # More than is ever in flight.
         steps = draw.randint(3, 6)
         overlap = draw.random() < 0.5
         self.programs = [program(self.groups, r, steps, overlap) for r in range(self.world)]
