@@ -310,6 +310,8 @@ class DumpFolder {
     }
     group.size = static_cast<std::int32_t>(group.ranks.size());
     const auto at = std::find(group.ranks.begin(), group.ranks.end(), rank);
+    // PyTorch may list groups of others.
+    group.inside |= at == group.ranks.end() && !group.ranks.empty() && group.issued == 0;
     group.my_rank = at == group.ranks.end() ? -1 : static_cast<std::int32_t>(at - group.ranks.begin());
   }
 

@@ -168,9 +168,9 @@ std::string pickled_dump() {
   const auto text = pickled_text;
   const std::string sizes = pickled_list(pickled_list(std::string("K\x04M\x00\x02", 5)));
   std::string entries;
-  for (const char seq : {1, 2, 3}) {
+  for (const char seq : {'\1', '\2', '\3'}) {
     const std::string frame =
-        seq == 1 ? pickled_map(text("name") + text("step") + text("filename") + text("t.py") +
+        seq == '\1' ? pickled_map(text("name") + text("step") + text("filename") + text("t.py") +
                                text("line") + "K\x07") +
                        std::string("q\0", 2)
                  : std::string("h\0", 2);
@@ -178,12 +178,12 @@ std::string pickled_dump() {
         text("frames") + pickled_list(frame) + text("record_id") + "K" + seq + text("pg_id") +
         std::string("K\0", 2) + text("process_group") + text("0") + text("default_pg") + "\x86" +
         text("collective_seq_id") + "K" + seq + text("profiling_name") +
-        text(seq == 3 ? "nccl:send 0->1" : "nccl:all_reduce") + text("time_created_ns") +
+        text(seq == '\3' ? "nccl:send 0->1" : "nccl:all_reduce") + text("time_created_ns") +
         "\x8a\x08" + std::string(8, '\x11') + text("input_sizes") + sizes + text("output_sizes") +
         sizes + text("input_dtypes") + pickled_list(text("Float")) + text("state") +
-        text(seq == 1 ? "completed" : "started") + text("time_discovered_started_ns") + "N" +
+        text(seq == '\1' ? "completed" : "started") + text("time_discovered_started_ns") + "N" +
         text("retired") + "\x89" + text("timeout_ms") + "J\x10\x27\x01\x01" + text("is_p2p") +
-        (seq == 3 ? "\x88" : "\x89") + text("duration_ms") + "G@\t!\xfbTD-\x18");
+        (seq == '\3' ? "\x88" : "\x89") + text("duration_ms") + "G@\t!\xfbTD-\x18");
   }
   const std::string config = pickled_map(text("name") + text("0") + text("desc") +
                                          text("default_pg") + text("ranks") + text("[0, 1]"));
