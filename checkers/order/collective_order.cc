@@ -9,9 +9,11 @@
 #include "checkers/order/crossed_threads.h"
 #include "checkers/order/divergence.h"
 #include "checkers/order/group_creations.h"
+#include "checkers/order/kindred_groups.h"
 #include "checkers/order/lines_part.h"
 #include "checkers/order/point_to_point.h"
 #include "harness/history/format.h"
+#include "harness/history/recorded.h"
 #include "harness/model/call_site.h"
 #include "harness/model/coverage.h"
 #include "harness/model/error_patterns.h"
@@ -192,6 +194,7 @@ std::string not_comparable(const GroupView& group) {
 /// The calls of all members at one place.
 struct Place {
   std::vector<const Collective*> calls{};
+  bool done{};          ///< All of them.
   bool overlapped{};    ///< A rank's threads called at once: which call is whose is not known.
   bool one_call{true};  ///< All of them agree.
   bool one_site{true};
@@ -201,6 +204,7 @@ struct Place {
 void look_at(const GroupView& group, std::uint64_t seq, Place& place) {
   place.calls.clear();
   place.overlapped = false;
+  place.done = true;
   place.one_call = place.one_site = true;
   for (const Member& member : group.members) {
     const Collective* call = member.at(seq);
@@ -213,8 +217,20 @@ void look_at(const GroupView& group, std::uint64_t seq, Place& place) {
       place.one_call = place.one_call && agree(*place.calls.front(), *call);
     place.one_site = place.one_site && site == place.site;
     place.overlapped |= call->overlapped;
+    place.done = place.done && call->completed_ns;
     place.calls.push_back(call);
   }
+}
+
+/// Recorders count a batch of messages where some have it, and tell of lists the first tensor only:
+/// what has completed everywhere was no other operation, and its sums are not looked at.
+bool is_how_recorders_tell(const Run& run, const Place& place) {
+  return is_of_dumps(run) && place.done &&
+         (place.one_call ||
+          std::any_of(place.calls.begin(), place.calls.end(), [&](const Collective* call) {
+            const std::vector<Code> codes = differences(*place.calls.front(), *call);
+            return !codes.empty() && codes.front() == Code::kDifferentOp;
+          }));
 }
 
 GroupResult compare(const Run& run, const GroupView& group) {
@@ -234,6 +250,8 @@ GroupResult compare(const Run& run, const GroupView& group) {
     if (place.calls.size() < 2)
       continue;
     ++result.compared;
+    if (is_how_recorders_tell(run, place))
+      continue;
     const bool sums_wrong = place.one_call && sums_disagree(place.calls, group.size);
     if (place.overlapped && (!place.one_call || sums_wrong)) {
       result.finding = crossed_threads(run, group, seq);
@@ -258,7 +276,7 @@ GroupResult compare(const Run& run, const GroupView& group) {
       result.finding = sums_differ(run, group, seq, calls_at(group, seq), /*in_sum=*/false);
       return result;
     }
-    if (!place.one_site) {
+    if (!place.one_site && !is_of_dumps(run)) {
       result.finding = silent_swap(group, seq, had_agreed);
       if (result.finding)
         return result;
@@ -268,7 +286,7 @@ GroupResult compare(const Run& run, const GroupView& group) {
     }
   }
   result.undecided = overwritten_difference(group);
-  if (run.plan.scenario.empty() && result.undecided.empty())
+  if (run.plan.scenario.empty() && result.undecided.empty() && !is_of_dumps(run))
     result.finding = left_out_behind_a_helper(run, group);
   return result;
 }
@@ -297,12 +315,14 @@ Verdict CollectiveOrder::check(const Job& job) const {
   for (const GroupView& group : groups) {
     GroupResult result = check_group(run, groups, group);
     collectives += result.compared;
+    if (result.finding && is_of_dumps(run))
+      blame_by_kindred(groups, group, *result.finding);
     if (result.finding) {
       if (result.finding->seq && was_got_over(run, group, *result.finding->seq))
         result.finding->severity = Severity::kNote;
       verdict.findings.push_back(std::move(*result.finding));
     }
-    if (auto unmatched = unmatched_pair(group, collectives))
+    if (auto unmatched = is_of_dumps(run) ? std::nullopt : unmatched_pair(group, collectives))
       verdict.findings.push_back(std::move(*unmatched));
     if (!result.undecided.empty() && verdict.reason.empty())
       verdict.reason = result.undecided;

@@ -2,13 +2,23 @@
 #include <utility>
 
 #include "harness/cli/commands.h"
+#include "harness/history/flight_recorder.h"
 #include "harness/history/run_directory.h"
 #include "harness/model/worlds.h"
+#include "harness/session/dump_report.h"
 #include "harness/session/job_report.h"
 #include "harness/session/picture.h"
 
 namespace lockstep::cli {
 namespace {
+
+/// Dumps are somebody else's, and their folder is only read.
+Result<Report> judge_dumps(const std::string& path) {
+  const Result<Run> run = history::open_dumps(path);
+  if (!run)
+    return run.error();
+  return session::dump_report(*run);
+}
 
 /// A suite or a case of one, or a job.
 Result<Report> judge_directory(const std::string& directory) {
@@ -40,11 +50,14 @@ int run_show_command(const std::string& run_directory, const std::string& to) {
 }
 
 int run_check_command(const std::string& run_directory, const Output& output) {
-  const Result<Report> report = judge_directory(run_directory);
+  const bool dumps = history::holds_dumps(run_directory);
+  const Result<Report> report = dumps ? judge_dumps(run_directory) : judge_directory(run_directory);
   if (!report)
     return report_error(report.error());
-  if (auto saved = save_report(*report, run_directory); !saved)
-    return report_error(saved.error());
+  if (!dumps) {
+    if (auto saved = save_report(*report, run_directory); !saved)
+      return report_error(saved.error());
+  }
   const std::string text = render(*report, output, human_options_here(output, run_directory));
   std::fwrite(text.data(), 1, text.size(), stdout);
   return report->exit_status;

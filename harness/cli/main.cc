@@ -161,7 +161,7 @@ int run(int argc, char** argv) {
   add_run(app, parsed);
   CLI::App& check =
       *app.add_subcommand("check", "Judge a finished run again, without running anything");
-  check.add_option("RUN", parsed.run, "Its directory")->required();
+  check.add_option("RUN", parsed.run, "Its directory, or one of Flight Recorder dumps")->required();
   add_output(check, parsed.check_output);
   std::string page;
   CLI::App& show = *app.add_subcommand("show", "Make one page of a run, to be read in a browser");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "harness/history/recorded.h"
 #include "harness/model/group_view.h"
 
 namespace lockstep {
@@ -27,7 +28,8 @@ std::vector<Gap> gaps_of(const Run& run) {
   };
   for (const std::string& sentence : run.missing)
     incomplete(sentence);
-  if (!run.journal_complete)
+  const bool dumps = is_of_dumps(run);
+  if (!run.journal_complete && !dumps)
     incomplete("the journal of the run has a gap or no end");
   for (const Rank rank : ranks_of(run)) {
     const bool claimed =
@@ -36,7 +38,9 @@ std::vector<Gap> gaps_of(const Run& run) {
     if (current_process(run, rank) == nullptr)
       incomplete(
           fmt::format("rank {} {}", rank.value,
-                      claimed ? "is in two worlds that formed at one time" : "has no history"));
+                      claimed ? "is in two worlds that formed at one time"
+                      : dumps ? "has no dump"
+                              : "has no history"));
   }
   for (const Process& process : run.processes) {
     if (process.beside)  // Nothing is judged by it.

@@ -9,6 +9,7 @@
 
 #include "harness/base/signal_name.h"
 #include "harness/history/rank_places.h"
+#include "harness/history/recorded.h"
 #include "harness/model/call_site.h"
 #include "harness/model/coverage.h"
 #include "harness/model/ending.h"
@@ -17,8 +18,18 @@
 namespace lockstep {
 namespace {
 
+/// Of a dump only the last calls of each group are kept, and numbers are its own.
+constexpr std::uint64_t kRecordedSpanMax = 1U << 14;
+
+/// More than that between two calls of a group no writer can have made.
+std::uint64_t span_max(const Process& process) {
+  return is_recorded(process) ? kRecordedSpanMax : process.collectives.size() + process.dropped;
+}
+
 /// Records of a process are numbered: more missing than were given up means that one is lost.
 bool records_have_gap(const Process& process) {
+  if (is_recorded(process))
+    return false;
   const std::vector<Collective>& all = process.collectives;
   if (process.dropped > 0)
     return !all.empty() && all.back().record + 1 > all.size() + process.dropped;
@@ -43,14 +54,14 @@ void add_records(std::vector<Member>& of_group, const Process& process, std::uin
       member.first_seq = call.seq;
     if (call.seq < member.first_seq) {  // Kept apart while it was incomplete: in front of the ring.
       const std::uint64_t more = member.first_seq - call.seq;
-      if (more > process.collectives.size() + process.dropped)
+      if (more > span_max(process))
         continue;
       member.slots.insert(member.slots.begin(), more, nullptr);
       member.first_seq = call.seq;
     }
     const std::uint64_t index = call.seq - member.first_seq;
     if (index >= member.slots.size()) {
-      if (index > process.collectives.size() + process.dropped) {
+      if (index > span_max(process)) {
         member.is_complete = false;  // A sequence number no writer can have reached.
         continue;
       }
@@ -63,6 +74,8 @@ void add_records(std::vector<Member>& of_group, const Process& process, std::uin
     const std::uint64_t total = process.groups[group].issued;
     // A late record that is missing counts as early: more issued is the careful side.
     member.issued = std::max(total - std::min(total, late[group]), member.end_seq());
+    if (is_recorded(process))
+      continue;
     member.overwritten = member.first_seq > 0 && !member.slots.empty();
     const bool to_the_end = member.slots.empty() || member.end_seq() == member.issued;
     const bool hole =
@@ -314,7 +327,7 @@ std::vector<GroupView> group_views(const Run& run, std::uint64_t cutoff_ns) {
   mark_disagreements(views);
   const bool whole = is_whole(run, processes, views);
   for (GroupView& view : views)
-    view.run_is_whole = whole;
+    view.run_is_whole = is_of_dumps(run) ? !view.members_disagree : whole;
   return views;
 }
 

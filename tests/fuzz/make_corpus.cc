@@ -1,5 +1,5 @@
 // Writes the seed corpus of the fuzzers: what the real writers write, with the areas moved
-// together. usage: make_corpus DIR   (makes DIR/fuzz_reader and DIR/fuzz_live)
+// together. usage: make_corpus DIR   (makes DIR/fuzz_reader, DIR/fuzz_live and DIR/fuzz_dumps)
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -152,7 +152,60 @@ std::string journal_text(const fs::path& directory) {
   return text;
 }
 
+void save_bytes(const fs::path& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+std::string pickled_text(const std::string& text) {
+  return std::string("X") + static_cast<char>(text.size()) + std::string(3, '\0') + text;
+}
+
+std::string pickled_list(const std::string& items) { return "](" + items + "e"; }
+std::string pickled_map(const std::string& items) { return "}(" + items + "u"; }
+
+/// As PyTorch writes them, with a shared frame, and numbers of each size.
+std::string pickled_dump() {
+  const auto text = pickled_text;
+  const std::string sizes = pickled_list(pickled_list(std::string("K\x04M\x00\x02", 5)));
+  std::string entries;
+  for (const char seq : {'\1', '\2', '\3'}) {
+    const std::string frame =
+        seq == '\1' ? pickled_map(text("name") + text("step") + text("filename") + text("t.py") +
+                               text("line") + "K\x07") +
+                       std::string("q\0", 2)
+                 : std::string("h\0", 2);
+    entries += pickled_map(
+        text("frames") + pickled_list(frame) + text("record_id") + "K" + seq + text("pg_id") +
+        std::string("K\0", 2) + text("process_group") + text("0") + text("default_pg") + "\x86" +
+        text("collective_seq_id") + "K" + seq + text("profiling_name") +
+        text(seq == '\3' ? "nccl:send 0->1" : "nccl:all_reduce") + text("time_created_ns") +
+        "\x8a\x08" + std::string(8, '\x11') + text("input_sizes") + sizes + text("output_sizes") +
+        sizes + text("input_dtypes") + pickled_list(text("Float")) + text("state") +
+        text(seq == '\1' ? "completed" : "started") + text("time_discovered_started_ns") + "N" +
+        text("retired") + "\x89" + text("timeout_ms") + "J\x10\x27\x01\x01" + text("is_p2p") +
+        (seq == '\3' ? "\x88" : "\x89") + text("duration_ms") + "G@\t!\xfbTD-\x18");
+  }
+  const std::string config = pickled_map(text("name") + text("0") + text("desc") +
+                                         text("default_pg") + text("ranks") + text("[0, 1]"));
+  return "\x80\x02" +
+         pickled_map(text("version") + text("2.10") + text("pg_config") +
+                     pickled_map(text("0") + config) + text("entries") + pickled_list(entries)) +
+         ".";
+}
+
+void save_dumps(const fs::path& folder) {
+  fs::create_directories(folder);
+  save_bytes(folder / "pickle", pickled_dump());
+  save_bytes(folder / "json",
+             R"({"entries":[{"collective_seq_id":1,"input_dtypes":["Float"],"input_sizes":[[4]],)"
+             R"("is_p2p":false,"process_group":["0","default_pg"],"profiling_name":)"
+             R"("gloo:all_reduce","record_id":0,"retired":true,"state":"scheduled",)"
+             R"("time_created_ns":17,"timeout_ms":9}],"pg_config":{"0":{"desc":"d","name":"0",)"
+             R"("ranks":"[0, 1]"}},"pg_status":{},"version":"2.4"})");
+}
+
 int make(const fs::path& root) {
+  save_dumps(root / "fuzz_dumps");
   fs::create_directories(root / "fuzz_reader");
   fs::create_directories(root / "fuzz_live");
   const std::string work = root.string();

@@ -1,0 +1,377 @@
+#include "harness/history/flight_recorder.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "harness/history/dump_reader.h"
+#include "harness/history/dump_ring.h"
+#include "harness/history/recorded.h"
+
+namespace fs = std::filesystem;
+
+namespace lockstep::history {
+namespace {
+
+constexpr std::uint64_t kBefore = 8;   // Calls before the first that nobody finished,
+constexpr std::uint64_t kAfter = 40;   // and after it, that tell what went before and instead.
+constexpr std::uint64_t kAround = 96;  // Where calls before differ, on both sides.
+constexpr std::int32_t kRankMax = 1 << 20;
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+std::vector<std::string> files_of(const std::string& path) {
+  std::vector<std::string> files;
+  std::error_code error;
+  if (!fs::is_directory(path, error))
+    return {path};
+  for (const auto& entry : fs::directory_iterator(path, error)) {
+    if (entry.is_regular_file(error))
+      files.push_back(entry.path().string());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+bool is_dump(const std::string& file) {
+  auto source = FileSource::open(file);
+  return source && looks_like_dump(**source);
+}
+
+std::uint64_t written_ns(const std::string& file) {
+  struct stat status {};
+  if (stat(file.c_str(), &status) != 0)
+    return 0;
+  return static_cast<std::uint64_t>(status.st_mtim.tv_sec) * 1'000'000'000U +
+         static_cast<std::uint64_t>(status.st_mtim.tv_nsec);
+}
+
+struct Read {
+  DumpHead head{};
+  DumpRing ring{};
+};
+
+Result<Read> read_ring(const std::string& file, Wanted wanted) {
+  auto source = FileSource::open(file);
+  if (!source)
+    return source.error();
+  Read read{.head = {}, .ring = DumpRing(std::move(wanted))};
+  auto head = read_dump(**source, file, [&](const DumpEntry& entry, const DumpWords& words) {
+    read.ring.add(entry, words);
+  });
+  if (!head)
+    return head.error();
+  read.head = std::move(*head);
+  read.ring.finish(read.head);
+  return read;
+}
+
+/// One group over all dumps: who belongs to it, and what all calls before the last ones come to.
+struct Known {
+  std::vector<Rank> ranks{};
+  std::uint64_t from{kNoSeq}, until{kNoSeq};  ///< Of the first call that somebody did not finish.
+  /// By block: a digest, of those that have it whole; none where they differ.
+  std::map<std::uint64_t, std::optional<std::uint64_t>> blocks{};
+  static constexpr std::uint64_t kNoSeq = ~std::uint64_t{0};
+};
+
+class DumpFolder {
+ public:
+  explicit DumpFolder(std::string path) : path_(std::move(path)) {}
+
+  Result<Run> read() {
+    for (const std::string& file : files_of(path_)) {
+      if (is_dump(file) || rank_in_name(file) >= 0)
+        read_first(file);
+    }
+    if (run_.processes.empty())
+      return nothing_read();
+    read_again();
+    name_groups();
+    finish();
+    return std::move(run_);
+  }
+
+ private:
+  [[nodiscard]] Error nothing_read() const {
+    if (first_error_)
+      return *first_error_;
+    return {Error::Kind::kUsage, fmt::format("{} has no dump of a Flight Recorder", path_),
+            "give the folder with the files that TORCH_FR_DUMP_TEMP_FILE or "
+            "TORCH_NCCL_DEBUG_INFO_TEMP_FILE names"};
+  }
+
+  void read_first(const std::string& file) {
+    const std::int32_t rank = rank_in_name(file);
+    auto read = rank < 0 ? Result<Read>(Error{
+                               Error::Kind::kUsage,
+                               fmt::format("{}: its name has no rank, need one such as "
+                                           "nccl_trace_rank_12",
+                                           file),
+                               "name each dump after its rank"})
+                         : read_ring(file, {});
+    if (!read) {
+      run_.missing.push_back(read.error().what);
+      if (!first_error_)
+        first_error_ = read.error();
+      return;
+    }
+    Process& process = process_of(Rank{rank});
+    process.file += (process.file.empty() ? "" : " ") + fs::path(file).filename().string();
+    process.closed_ns = std::max(process.closed_ns, written_ns(file));
+    learn_ranks(read->head);
+    for (const RingGroup& group : read->ring.groups())
+      learn(group);
+    put(*read, process);
+    files_[rank].push_back(file);
+  }
+
+  Process& process_of(Rank rank) {
+    const auto [at, is_new] = index_.try_emplace(rank.value, run_.processes.size());
+    if (is_new) {
+      Process& process = run_.processes.emplace_back();
+      process.rank = rank;
+      process.capabilities = kRecorded;
+      process.closed = true;
+      process.sites.emplace_back();
+    }
+    return run_.processes[at->second];
+  }
+
+  void learn_ranks(const DumpHead& head) {
+    for (const DumpHead::Config& config : head.groups) {
+      std::vector<Rank>& ranks = ranks_[config.name];
+      for (const std::int32_t rank : config.ranks)
+        world_ = std::max(world_, std::min(rank, kRankMax) + 1);
+      if (!ranks.empty())
+        continue;
+      for (const std::int32_t rank : config.ranks)
+        ranks.push_back(Rank{rank});
+    }
+  }
+
+  void learn(const RingGroup& group) {
+    Known& known = known_[group.key()];
+    if (group.first_open)
+      known.from = std::min(known.from, *group.first_open);
+    for (const auto& [block, digest] : group.digests) {
+      const std::uint64_t begin = block * DumpRing::kBlock;
+      // NCCL and Gloo count from 1: nothing is before that.
+      if (group.first_seq > std::max<std::uint64_t>(begin, 1) ||
+          begin + DumpRing::kBlock > group.end_seq)
+        continue;
+      const auto [at, is_new] = known.blocks.try_emplace(block, digest);
+      if (!is_new && at->second != digest)
+        at->second.reset();
+    }
+  }
+
+  /// What must be known besides the last calls, of this group.
+  [[nodiscard]] static std::optional<std::pair<std::uint64_t, std::uint64_t>> wanted(
+      const Known& known) {
+    for (const auto& [block, digest] : known.blocks) {
+      if (digest)
+        continue;
+      const std::uint64_t begin = block * DumpRing::kBlock;
+      return std::pair(begin - std::min(begin, kAround), begin + DumpRing::kBlock + kAround);
+    }
+    if (known.from == Known::kNoSeq)
+      return std::nullopt;
+    return std::pair(known.from - std::min(known.from, kBefore), known.from + kAfter);
+  }
+
+  void read_again() {
+    std::map<std::string, std::pair<std::uint64_t, std::uint64_t>> windows;
+    for (const auto& [key, known] : known_) {
+      if (const auto window = wanted(known))
+        windows.emplace(key, *window);
+    }
+    for (auto& [rank, files] : files_) {
+      Process& process = run_.processes[index_.at(rank)];
+      if (!lacks(process, windows))
+        continue;
+      Process again;
+      again.rank = process.rank;
+      again.sites.emplace_back();
+      for (const std::string& file : files) {
+        if (auto read = read_ring(file, windows))
+          put(*read, again);
+      }
+      process.groups = std::move(again.groups);
+      process.sites = std::move(again.sites);
+      process.collectives = std::move(again.collectives);
+    }
+  }
+
+  [[nodiscard]] bool lacks(const Process& process, const Wanted& windows) const {
+    std::vector<std::uint64_t> first(process.groups.size(), Known::kNoSeq);
+    for (const Collective& call : process.collectives) {
+      if (!is_point_to_point(call.op))
+        first[call.group] = std::min(first[call.group], call.seq);
+    }
+    for (std::size_t i = 0; i < first.size(); ++i) {
+      const Group& group = process.groups[i];
+      const auto window = windows.find(group.name);
+      // The ring had more.
+      if (window != windows.end() && first[i] != Known::kNoSeq &&
+          first[i] > std::max(window->second.first, oldest_.at({process.rank->value, group.name})))
+        return true;
+    }
+    return false;
+  }
+
+  /// Into the process: its groups by key, for the time being.
+  void put(Read& read, Process& process) {
+    const auto first_group = static_cast<std::uint32_t>(process.groups.size());
+    const auto first_site = static_cast<std::uint32_t>(process.sites.size() - 1);
+    std::vector<CallSite>& sites = read.ring.sites();
+    process.sites.insert(process.sites.end(), std::next(sites.begin()), sites.end());
+    for (RingGroup& ring : read.ring.groups()) {
+      Group& group = process.groups.emplace_back();
+      group.name = ring.key();
+      descriptions_.emplace(group.name, ring.description);
+      group.seen_from_creation = true;
+      oldest_[{process.rank->value, group.name}] = ring.first_seq;
+      group.issued = ring.end_seq;
+      group.completed = ring.done_before;
+      for (const Collective& call : ring.point_to_point)
+        process.collectives.push_back(moved(call, first_group, first_site));
+      for (const Collective& call : ring.kept)
+        process.collectives.push_back(moved(call, first_group, first_site));
+    }
+    std::stable_sort(process.collectives.begin(), process.collectives.end(),
+                     [](const Collective& a, const Collective& b) { return a.record < b.record; });
+    process.collectives.shrink_to_fit();
+    if (!process.collectives.empty())
+      process.opened_ns = process.collectives.front().issued_ns;
+  }
+
+  static Collective moved(Collective call, std::uint32_t first_group, std::uint32_t first_site) {
+    call.group += first_group;
+    call.site += call.site == 0 ? 0 : first_site;
+    return call;
+  }
+
+  /// "0", or "mesh_tp:5" where it has a description; with its backend where it has two.
+  void name_groups() {
+    std::map<std::string, int> backends;
+    for (const auto& [key, description] : descriptions_) {
+      if (key.back() != '/')
+        ++backends[key.substr(0, key.rfind('/'))];
+    }
+    for (Process& process : run_.processes) {
+      drop_twins(process);
+      for (Group& group : process.groups) {
+        const std::string key = group.name;
+        const std::string name = key.substr(0, key.rfind('/'));
+        const std::string& description = descriptions_[key];
+        const bool plain = description.empty() || description == "undefined" ||
+                           description == "default_pg" || description == name;
+        group.name = plain ? name : description + ":" + name;
+        if (backends[name] > 1)
+          group.name += "(" + key.substr(key.rfind('/') + 1) + ")";
+        place(group, name, description == "default_pg", *process.rank);
+      }
+    }
+  }
+
+  /// Two files of one rank tell the same group, as a rule one after the other, or only one of them
+  /// has calls: the one that is further counts.
+  static void drop_twins(Process& process) {
+    for (std::uint32_t a = 0; a < process.groups.size(); ++a) {
+      for (std::uint32_t b = 0; b < process.groups.size(); ++b) {
+        const std::string &one = process.groups[a].name, &other = process.groups[b].name;
+        const bool unused = one.back() == '/' && other.substr(0, one.size()) == one;
+        if (a == b || process.groups[a].inside || process.groups[b].inside ||
+            !(one == other || unused))
+          continue;
+        const bool first_goes = unused || process.groups[a].issued < process.groups[b].issued;
+        process.groups[first_goes ? a : b].inside = true;
+        std::erase_if(process.collectives, [gone = first_goes ? a : b](const Collective& call) {
+          return call.group == gone;
+        });
+      }
+    }
+  }
+
+  void place(Group& group, const std::string& name, bool is_world, Rank rank) {
+    const auto listed = ranks_.find(name);
+    if (listed != ranks_.end())
+      group.ranks = listed->second;
+    if (group.ranks.empty() && is_world) {
+      for (std::int32_t i = 0; i < std::max(world_, last_rank() + 1); ++i)
+        group.ranks.push_back(Rank{i});
+    }
+    group.size = static_cast<std::int32_t>(group.ranks.size());
+    const auto at = std::find(group.ranks.begin(), group.ranks.end(), rank);
+    // PyTorch may list groups of others.
+    group.inside |= at == group.ranks.end() && !group.ranks.empty() && group.issued == 0;
+    group.my_rank = at == group.ranks.end() ? -1 : static_cast<std::int32_t>(at - group.ranks.begin());
+  }
+
+  [[nodiscard]] std::int32_t last_rank() const { return index_.rbegin()->first; }
+
+  void finish() {
+    std::sort(run_.processes.begin(), run_.processes.end(),
+              [](const Process& a, const Process& b) { return a.rank < b.rank; });
+    run_.directory = path_;
+    run_.plan.id = fs::path(path_).lexically_normal().filename().string();
+    run_.plan.world_size = std::max(world_, last_rank() + 1);
+    for (Process& process : run_.processes)
+      process.world_size = run_.plan.world_size;
+  }
+
+  std::string path_;
+  Run run_{};
+  std::map<std::int32_t, std::size_t> index_{};  ///< In processes, by rank.
+  std::map<std::int32_t, std::vector<std::string>> files_{};
+  std::map<std::string, std::vector<Rank>> ranks_{};
+  std::map<std::string, std::string> descriptions_{};
+  std::map<std::string, Known> known_{};
+  std::map<std::pair<std::int32_t, std::string>, std::uint64_t> oldest_{};  ///< In the rings.
+  std::int32_t world_{};
+  std::optional<Error> first_error_{};
+};
+
+}  // namespace
+
+std::int32_t rank_in_name(const std::string& file) {
+  const std::string name = fs::path(file).filename().string();
+  const std::size_t word = name.rfind("rank");
+  std::size_t end = name.size();
+  if (word != std::string::npos) {  // The number behind the word.
+    const std::size_t first = name.find_first_of("0123456789", word);
+    if (first != std::string::npos && first <= word + 5)
+      end = std::min(name.find_first_not_of("0123456789", first), name.size());
+  }
+  while (end > 0 && !is_digit(name[end - 1]))
+    --end;
+  std::size_t begin = end;
+  while (begin > 0 && is_digit(name[begin - 1]))
+    --begin;
+  std::int32_t rank = -1;
+  std::from_chars(name.data() + begin, name.data() + end, rank);
+  return rank < kRankMax ? rank : -1;
+}
+
+bool holds_dumps(const std::string& path) {
+  std::error_code error;
+  if (fs::exists(path + "/run.json", error) || !fs::exists(path, error))
+    return false;
+  if (!fs::is_directory(path, error))
+    return true;
+  const std::vector<std::string> files = files_of(path);
+  return std::any_of(files.begin(), files.end(), [](const std::string& file) {
+    return rank_in_name(file) >= 0 || is_dump(file);
+  });
+}
+
+Result<Run> open_dumps(const std::string& path) { return DumpFolder(path).read(); }
+
+}  // namespace lockstep::history
