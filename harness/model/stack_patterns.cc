@@ -55,7 +55,7 @@ bool is_from(const Frame& frame, std::string_view source) {
   if (source.empty())
     return true;
   if (source.find('/') == std::string_view::npos)
-    return fits(last_part(frame.module), source);
+    return fits(last_part(frame.module.empty() ? frame.file : frame.module), source);
   return fits(frame.module, source) || fits(frame.file, source);
 }
 
