@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <set>
 
 namespace lockstep::history {
 namespace {
@@ -172,6 +173,9 @@ Collective DumpRing::call_of(const RingGroup& group, const DumpEntry& entry, con
 
 std::uint32_t DumpRing::site_of(DumpValue list, const DumpWords& words) {
   constexpr std::size_t kSitesMax = 1U << 16;
+  const std::uint64_t shared = words.key_of_frames(list);
+  if (const auto known = shared_sites_.find(shared); shared != 0 && known != shared_sites_.end())
+    return known->second;
   const std::vector<DumpFrame> frames = words.frames(list);
   std::vector<std::pair<const char*, std::int64_t>> key;
   for (const DumpFrame& frame : frames)
@@ -180,6 +184,8 @@ std::uint32_t DumpRing::site_of(DumpValue list, const DumpWords& words) {
     return 0;
   const auto [at, is_new] =
       site_ids_.try_emplace(std::move(key), static_cast<std::uint32_t>(sites_.size()));
+  if (shared != 0)
+    shared_sites_[shared] = at->second;
   if (!is_new)
     return at->second;
   CallSite& site = sites_.emplace_back();
@@ -282,6 +288,14 @@ void DumpRing::add(const DumpEntry& entry, const DumpWords& words) {
 }
 
 void DumpRing::finish(const DumpHead& head) {
+  // One recorder tells of all groups of a backend.
+  std::set<std::string> telling;
+  for (const RingGroup& group : groups_) {
+    if (group.tells_starts)
+      telling.insert(group.backend);
+  }
+  for (RingGroup& group : groups_)
+    group.tells_starts = telling.contains(group.backend);
   for (RingGroup& group : groups_) {
     const auto has_first_open = [&](const auto& calls) {
       return std::any_of(calls.begin(), calls.end(),

@@ -72,6 +72,7 @@ class DumpRing {
   std::vector<RingGroup> groups_{};
   std::vector<CallSite> sites_{1};
   std::map<std::vector<std::pair<const char*, std::int64_t>>, std::uint32_t> site_ids_{};
+  std::unordered_map<std::uint64_t, std::uint32_t> shared_sites_{};
   std::unordered_map<const char*, Name> names_{};  ///< Texts of a dump are there once each.
   std::uint64_t entries_{};
 };
