@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "checkers/hang/issue_order.h"
 #include "checkers/hang/recorded_graph.h"
 #include "harness/history/recorded.h"
 #include "harness/model/call_site.h"
@@ -30,6 +31,9 @@ class Explainer {
     const RankSet roots = graph_.roots();
     if (!roots.empty())
       return of_roots(roots);
+    const RankSet passed = went_past();
+    if (!passed.empty())
+      return of_passed(passed);
     const RankSet circle = graph_.circle();
     if (!circle.empty())
       return of_circle(circle);
@@ -126,10 +130,24 @@ class Explainer {
       return finished(Code::kExtraCall, wait, wait.entered,
                       fmt::format("{} issued {}, which {} did not issue", words(wait.entered),
                                   label(wait), words(wait.absent)));
-    return finished(wait.to_one ? Code::kP2pUnmatched : Code::kAbsentRank, wait, culprits,
+    if (wait.to_one)
+      return finished(Code::kP2pUnmatched, wait, culprits,
+                      fmt::format("{} waits in {}, and {} has not issued the other end",
+                                  words(wait.waiting), label(wait), words(absent)));
+    return finished(Code::kAbsentRank, wait, culprits,
                     fmt::format("{} {} not entered {}; {} {} in it", words(absent),
                                 plural(absent, "has", "have"), label(wait), words(wait.waiting),
                                 plural(wait.waiting, "waits", "wait")));
+  }
+
+  [[nodiscard]] std::optional<Finding> of_passed(const RankSet& passed) const {
+    const RecordedWait& wait = first_of(passed);
+    const RankSet owing = common(wait.owing(), passed);
+    return finished(Code::kWaitCycle, wait, passed,
+                    fmt::format("{} went past {} in the order of calls that all others have; {} {} "
+                                "in it",
+                                words(owing), label(wait), words(wait.waiting.minus(owing)),
+                                plural(wait.waiting.minus(owing), "waits", "wait")));
   }
 
   [[nodiscard]] static const char* device_word(const RecordedWait& wait) {
@@ -142,49 +160,30 @@ class Explainer {
         return std::nullopt;
     }
     const RankSet culprits = unexplained_in(circle);
-    return finished(Code::kWaitCycle, first_of(circle), culprits,
-                    fmt::format("{} wait for each other in a circle: {}", words(circle),
-                                places_of(circle)));
+    return finished(
+        Code::kWaitCycle, first_of(circle), culprits,
+        fmt::format("{} wait for each other in a circle: {}", words(circle), places_of(circle)));
   }
 
-  /// Those who have not issued a call that others wait in, but one that most of these, two or more,
-  /// issued after it.
-  [[nodiscard]] RankSet went_past(const RankSet& circle) const {
+  /// Those who owe a call, and issued others that all ranks else issue after it.
+  [[nodiscard]] RankSet went_past() const {
+    const IssueOrder order(run_);
     RankSet passed;
     for (const RecordedWait& wait : graph_.waits()) {
-      for (const Rank rank : common(wait.absent, circle)) {
-        const auto others = static_cast<std::size_t>(
-            std::count_if(wait.waiting.begin(), wait.waiting.end(), [&](Rank waiter) {
-              return is_past(*run_.process_of(rank), *run_.process_of(waiter), wait);
-            }));
-        if (others > 1 && 2 * others > wait.entered.size())
+      if (wait.to_one || wait.supposed || wait.differs)
+        continue;
+      for (const Rank rank : wait.owing()) {
+        if (!passed.contains(rank) && order.went_past(rank, wait))
           passed.insert(rank);
       }
     }
     return passed;
   }
 
-  /// It has issued a call that the waiter issued after the one it waits in.
-  [[nodiscard]] static bool is_past(const Process& process, const Process& waiter,
-                                    const RecordedWait& wait) {
-    const Member* const member = wait.group->member(*waiter.rank);
-    const Collective* const waited = member == nullptr ? nullptr : member->at(wait.seq);
-    return waited != nullptr &&
-           std::any_of(waiter.collectives.begin(), waiter.collectives.end(), [&](const auto& call) {
-             return call.record > waited->record && !history::is_point_to_point(call.op) &&
-                    std::any_of(process.groups.begin(), process.groups.end(), [&](const Group& g) {
-                      return g.name == waiter.groups[call.group].name && g.issued > call.seq;
-                    });
-           });
-  }
-
   /// The few whom the many wait for in a call of the circle, and who do not wait themselves for
-  /// such: they did not issue it, or else their devices did not come to it. Nobody where that is not
-  /// one place.
+  /// such: they did not issue it, or else their devices did not come to it. Nobody where that is
+  /// not one place.
   [[nodiscard]] RankSet unexplained_in(const RankSet& circle) const {
-    const RankSet passed = went_past(circle);
-    if (!passed.empty())
-      return passed;
     for (const bool by_hosts : {true, false}) {
       std::vector<const RecordedWait*> waits;
       RankSet few;
@@ -218,11 +217,11 @@ class Explainer {
       if (!wait.unseen.empty() && (first == nullptr || wait.running.size() > first->running.size()))
         first = &wait;
     }
-    return finished(first->to_one ? Code::kP2pUnmatched : Code::kAbsentRank, *first, {},
-                    fmt::format("{} {} in {}, and of {}, which {} to it, there is no dump",
-                                words(first->waiting), plural(first->waiting, "waits", "wait"),
-                                label(*first), words(first->unseen),
-                                plural(first->unseen, "belongs", "belong")));
+    return finished(
+        first->to_one ? Code::kP2pUnmatched : Code::kAbsentRank, *first, {},
+        fmt::format("{} {} in {}, and of {}, which {} to it, there is no dump",
+                    words(first->waiting), plural(first->waiting, "waits", "wait"), label(*first),
+                    words(first->unseen), plural(first->unseen, "belongs", "belong")));
   }
 
   [[nodiscard]] bool timed_out(const RecordedWait& wait) const {
@@ -289,7 +288,8 @@ class Explainer {
       const RecordedWait& wait = *waits[i];
       const std::string for_whom =
           wait.owing().empty() ? "" : fmt::format(", for {}", words(wait.owing()));
-      finding.evidence.push_back(fmt::format("{}: in {}{}", words(wait.waiting), label(wait), for_whom));
+      finding.evidence.push_back(
+          fmt::format("{}: in {}{}", words(wait.waiting), label(wait), for_whom));
     }
     for (const Rank rank : finding.culprits) {
       const Collective* const last = last_call(rank);
@@ -301,9 +301,10 @@ class Explainer {
                                              last->seq, last->completed_ns ? ", done" : ""));
     }
     if (const auto waited = graph_.longest_ns())
-      finding.evidence.push_back(fmt::format("the longest wait was {:.1f} s when its dump was "
-                                             "written",
-                                             static_cast<double>(*waited) / 1e9));
+      finding.evidence.push_back(
+          fmt::format("the longest wait was {:.1f} s when its dump was "
+                      "written",
+                      static_cast<double>(*waited) / 1e9));
     finding.unseen.emplace_back("what a rank does outside its calls: dumps do not tell");
   }
 

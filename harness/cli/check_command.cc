@@ -58,7 +58,10 @@ int run_check_command(const std::string& run_directory, const Output& output) {
     if (auto saved = save_report(*report, run_directory); !saved)
       return report_error(saved.error());
   }
-  const std::string text = render(*report, output, human_options_here(output, run_directory));
+  HumanOptions options = human_options_here(output, run_directory);
+  if (dumps)
+    options.directory.clear();  // Nothing is saved there.
+  const std::string text = render(*report, output, options);
   std::fwrite(text.data(), 1, text.size(), stdout);
   return report->exit_status;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <set>
 
 namespace lockstep::history {
 namespace {
@@ -116,8 +117,8 @@ const DumpRing::Name& DumpRing::name_of_call(std::string_view text) {
     text.remove_prefix(colon + 1);
   }
   const std::string_view word = text.substr(0, text.find(' '));
-  const auto* const known = std::find_if(kOps.begin(), kOps.end(),
-                                         [&](const OpName& op) { return op.name == word; });
+  const auto* const known =
+      std::find_if(kOps.begin(), kOps.end(), [&](const OpName& op) { return op.name == word; });
   name.op_name = word;
   name.op = known == kOps.end() ? Op::kUnknown : known->op;
   name.coalesced = word == "coalesced";
@@ -159,12 +160,12 @@ Collective DumpRing::call_of(const RingGroup& group, const DumpEntry& entry, con
   call.timeout_ms = entry.timeout_ms;
   call.issued_ns = static_cast<std::uint64_t>(std::max<std::int64_t>(entry.created_ns, 0));
   if (entry.state != DumpEntry::State::kScheduled || entry.started_ns > 0)
-    call.returned_ns = std::max(call.issued_ns + 1, static_cast<std::uint64_t>(std::max<std::int64_t>(
-                                                        entry.started_ns, 0)));
+    call.returned_ns =
+        std::max(call.issued_ns + 1,
+                 static_cast<std::uint64_t>(std::max<std::int64_t>(entry.started_ns, 0)));
   if (is_done(entry, name.backend))
-    call.completed_ns =
-        std::max(call.issued_ns, static_cast<std::uint64_t>(
-                                     std::max<std::int64_t>(entry.completed_ns, 0)));
+    call.completed_ns = std::max(
+        call.issued_ns, static_cast<std::uint64_t>(std::max<std::int64_t>(entry.completed_ns, 0)));
   else
     call.failed = entry.retired;
   return call;
@@ -172,6 +173,9 @@ Collective DumpRing::call_of(const RingGroup& group, const DumpEntry& entry, con
 
 std::uint32_t DumpRing::site_of(DumpValue list, const DumpWords& words) {
   constexpr std::size_t kSitesMax = 1U << 16;
+  const std::uint64_t shared = words.key_of_frames(list);
+  if (const auto known = shared_sites_.find(shared); shared != 0 && known != shared_sites_.end())
+    return known->second;
   const std::vector<DumpFrame> frames = words.frames(list);
   std::vector<std::pair<const char*, std::int64_t>> key;
   for (const DumpFrame& frame : frames)
@@ -180,6 +184,8 @@ std::uint32_t DumpRing::site_of(DumpValue list, const DumpWords& words) {
     return 0;
   const auto [at, is_new] =
       site_ids_.try_emplace(std::move(key), static_cast<std::uint32_t>(sites_.size()));
+  if (shared != 0)
+    shared_sites_[shared] = at->second;
   if (!is_new)
     return at->second;
   CallSite& site = sites_.emplace_back();
@@ -250,8 +256,7 @@ void DumpRing::add_point_to_point(RingGroup& group, const DumpEntry& entry, cons
   // A batch is done when its own entry, which comes last, is; a pair is done in its order.
   if (call.completed_ns) {
     std::erase_if(group.point_to_point, [&](const Collective& open) {
-      return name.coalesced ? open.seq == call.seq
-                            : open.op == call.op && open.root == call.root;
+      return name.coalesced ? open.seq == call.seq : open.op == call.op && open.root == call.root;
     });
     return;
   }
@@ -282,6 +287,14 @@ void DumpRing::add(const DumpEntry& entry, const DumpWords& words) {
 }
 
 void DumpRing::finish(const DumpHead& head) {
+  // One recorder tells of all groups of a backend.
+  std::set<std::string> telling;
+  for (const RingGroup& group : groups_) {
+    if (group.tells_starts)
+      telling.insert(group.backend);
+  }
+  for (RingGroup& group : groups_)
+    group.tells_starts = telling.contains(group.backend);
   for (RingGroup& group : groups_) {
     const auto has_first_open = [&](const auto& calls) {
       return std::any_of(calls.begin(), calls.end(),

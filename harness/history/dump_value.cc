@@ -110,6 +110,11 @@ void DumpValues::share(DumpValue value) {
     containers_[static_cast<std::size_t>(value.number)].shared = true;
 }
 
+bool DumpValues::is_shared(DumpValue value) const {
+  return (value.kind == Kind::kList || value.kind == Kind::kMap) &&
+         containers_[static_cast<std::size_t>(value.number)].shared;
+}
+
 void DumpValues::release(DumpValue value) {
   releasing_.assign(1, value);
   while (!releasing_.empty()) {
@@ -321,6 +326,17 @@ DumpHead DumpWords::head(DumpValue root) const {
     head.groups.push_back(std::move(config));
   }
   return head;
+}
+
+std::uint64_t DumpWords::key_of_frames(DumpValue list) const {
+  std::uint64_t key = 1;
+  for (const DumpValue frame : values_.items_of(list)) {
+    if (!values_.is_shared(frame))
+      return 0;
+    key = (key ^ static_cast<std::uint64_t>(frame.number)) * 0x9E3779B97F4A7C15ULL;
+    key ^= key >> 29;
+  }
+  return key;
 }
 
 std::vector<DumpFrame> DumpWords::frames(DumpValue list) const {

@@ -48,6 +48,7 @@ class DumpValues {
   void add(DumpValue to, std::span<const DumpValue> items);
   /// It has another user besides the one who holds it: it stays.
   void share(DumpValue value);
+  [[nodiscard]] bool is_shared(DumpValue value) const;
   /// It and everything in it that nobody shares.
   void release(DumpValue value);
 
@@ -105,6 +106,8 @@ class DumpWords {
   [[nodiscard]] DumpEntry entry(DumpValue map) const;
   [[nodiscard]] DumpHead head(DumpValue root) const;
   [[nodiscard]] std::vector<DumpFrame> frames(DumpValue list) const;
+  /// Equal for lists of the same shared frames; 0: they are not shared.
+  [[nodiscard]] std::uint64_t key_of_frames(DumpValue list) const;
   /// The value of a key of a map; none if it is not there.
   [[nodiscard]] DumpValue at(DumpValue map, std::string_view key) const;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "checkers/dumps.h"
+#include "harness/base/version.h"
 #include "harness/verdict/exit_codes.h"
 
 namespace lockstep::session {
@@ -10,6 +11,7 @@ namespace lockstep::session {
 Report dump_report(const Run& run) {
   Report report;
   report.run = run.plan.id;
+  report.versions["lockstep"] = kVersion;
   report.world_size = run.plan.world_size;
   for (const Process& process : run.processes)
     report.ranks.push_back({.rank = *process.rank});

@@ -108,7 +108,8 @@ const void* object_of(const void* address) {
 }  // namespace
 
 void see_thread(const void* caller) {
-  static const void* const interpreter = object_of(dlsym(RTLD_DEFAULT, "PyThread_start_new_thread"));
+  static const void* const interpreter =
+      object_of(dlsym(RTLD_DEFAULT, "PyThread_start_new_thread"));
   static const auto holds_gil =
       reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "PyGILState_Check"));
   if (!is_seen || events_tell_threads || interpreter == nullptr || holds_gil == nullptr ||

@@ -15,11 +15,15 @@ import judged
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "fixtures" / "dumps"
 
 
-def judge(name, label):
+def checked(name):
     with tempfile.TemporaryDirectory(prefix="lockstep-dumps-") as scratch:
         with tarfile.open(FOLDER / f"{name}.tar.xz") as archive:
             archive.extractall(scratch, filter="data")
-        status, report = judged.check(os.environ["LOCKSTEP_PROGRAM"], scratch)
+        return judged.check(os.environ["LOCKSTEP_PROGRAM"], scratch)
+
+
+def judge(name, label):
+    status, report = checked(name)
     job = types.SimpleNamespace(healthy=label["fault"] is None, fault=label["fault"], culprit=label["rank"],
                                 flavour=label["backend"])
     return judged.verdict(job, status, report), report
@@ -33,6 +37,11 @@ class SavedDumps(unittest.TestCase):
             with self.subTest(name):
                 result, report = judge(name, label)
                 self.assertEqual(result, label.get("judged", "right"), [f["headline"] for f in report["findings"]])
+
+    def test_what_pytorch_wrote_over_gloo(self):
+        status, report = checked("real-gloo")
+        finding, = report["findings"]
+        self.assertEqual((status, finding["code"], finding["seq"], finding["affected"]), (1, "LS301", 7, [0]))
 
 
 if __name__ == "__main__":
