@@ -51,15 +51,14 @@ std::vector<Allowed> allowed_in(const Plan& plan) {
 void allow(const std::vector<Allowed>& allowed, Verdict& verdict) {
   bool any = false;
   for (Finding& finding : verdict.findings) {
-    const auto rule = std::find_if(allowed.begin(), allowed.end(), [&](const Allowed& each) {
-      return is_about(each, finding);
-    });
+    const auto rule = std::find_if(allowed.begin(), allowed.end(),
+                                   [&](const Allowed& each) { return is_about(each, finding); });
     if (rule == allowed.end())
       continue;
     any = true;
     finding.severity = Severity::kNote;
-    finding.headline += fmt::format(" (allowed{}{})", rule->reason.empty() ? "" : ": ",
-                                    rule->reason);
+    finding.headline +=
+        fmt::format(" (allowed{}{})", rule->reason.empty() ? "" : ": ", rule->reason);
   }
   const bool wrong =
       std::any_of(verdict.findings.begin(), verdict.findings.end(),

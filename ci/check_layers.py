@@ -9,7 +9,7 @@ SOURCES = (".h", ".cc")
 # Layers that are files beside others. The writer and what reads Python's frames are compiled with the
 # user's torch, into the user's process.
 FILES = {
-    "history_writer": re.compile(r"harness/history/(format|vocabulary|writer\w*)\.h$"),
+    "history_writer": re.compile(r"harness/history/(format|vocabulary|watch_format|watch_writer|writer\w*)\.h$"),
     "python": re.compile(r"harness/python/\w+\.h$"),
     "mutant_table": re.compile(r"fixtures/mutants/(mutant|table\w*)\.h$"),
 }

@@ -81,12 +81,12 @@ void tell_who_began(const Broken& first, Finding& finding) {
   if (ranks.size() == first.series->group->members.size())
     return;
   finding.culprits = ranks;
-  finding.cause = fmt::format("it came from {}, and the others got it through that reduction",
-                              words(ranks));
+  finding.cause =
+      fmt::format("it came from {}, and the others got it through that reduction", words(ranks));
   const HandedIn& handed = began.front();
   if (handed.what->site != 0 && handed.what->site < handed.process->sites.size()) {
-    if (auto site = site_of(handed.rank, handed.process->sites[handed.what->site].frames,
-                            "culprit"))
+    if (auto site =
+            site_of(handed.rank, handed.process->sites[handed.what->site].frames, "culprit"))
       finding.sites.push_back(std::move(*site));
   }
 }
@@ -136,8 +136,7 @@ Verdict FiniteValues::check(const Job& job) const {
   const std::vector<WatchedSeries> all = watched_series(job.groups());
   if (!coverage.asked || all.empty()) {
     verdict.outcome = coverage.asked ? Outcome::kUndecided : Outcome::kSkipped;
-    verdict.reason =
-        coverage.asked ? incomplete(coverage.why_nothing) : "values were not watched";
+    verdict.reason = coverage.asked ? incomplete(coverage.why_nothing) : "values were not watched";
     return verdict;
   }
   std::vector<Broken> found;

@@ -18,8 +18,7 @@ std::optional<std::string> first_divergence(const Run& live) {
   std::vector<Finding> found = ReplicaDrift().check(job).findings;
   const std::vector<Finding> more = FiniteValues().check(job).findings;
   found.insert(found.end(), more.begin(), more.end());
-  std::erase_if(found,
-                [](const Finding& finding) { return finding.severity != Severity::kError; });
+  std::erase_if(found, [](const Finding& finding) { return finding.severity != Severity::kError; });
   const auto first =
       std::min_element(found.begin(), found.end(),
                        [](const Finding& a, const Finding& b) { return a.at_ns < b.at_ns; });

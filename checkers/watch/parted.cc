@@ -45,9 +45,8 @@ bool may_have_averaged(const WatchedSeries& series, std::uint64_t since_ns) {
       series.group->members.begin(), series.group->members.end(), [&](const Member& member) {
         const auto& calls = member.process->collectives;
         return member.process->dropped > 0 ||
-               std::any_of(calls.begin(), calls.end(), [&](const Collective& call) {
-                 return may_be(*member.process, call);
-               });
+               std::any_of(calls.begin(), calls.end(),
+                           [&](const Collective& call) { return may_be(*member.process, call); });
       });
 }
 
@@ -125,6 +124,15 @@ void explain_unreduced(Parting& parting) {
                         : "it required no gradient, or was not there, when its module was wrapped";
 }
 
+/// Of a parameter that nobody says anything of: it was the same on all ranks from the beginning,
+/// and so were the gradients given to it.
+bool were_replicas(const std::vector<WatchedSight>& sights, std::size_t until) {
+  return until > 0 &&
+         std::all_of(
+             sights.begin(), sights.begin() + static_cast<std::ptrdiff_t>(until),
+             [](const WatchedSight& sight) { return sight.values_equal() && was_reduced(sight); });
+}
+
 }  // namespace
 
 bool was_ever_reduced(const WatchedSeries& series) {
@@ -146,12 +154,12 @@ std::optional<Parting> parting_of(const WatchedSeries& series, bool replica_is_r
   const auto reduced = static_cast<std::size_t>(std::count_if(begin, sights.end(), was_reduced));
   const std::size_t seen = sights.size() - first;
   if (seen < kSightsMin)
-    return reduced == seen ? std::optional(parting) : std::nullopt;
+    return reduced == seen && !series.tensor->loose ? std::optional(parting) : std::nullopt;
   for (auto at = begin; at != sights.end(); ++at)
     parting.apart = std::max(parting.apart, apart_at(*at));
-  if (reduced + 1 >= kSightsMin)
+  if (reduced + 1 >= kSightsMin && (!series.tensor->loose || were_replicas(sights, first)))
     explain(parting);
-  else
+  else if (!series.tensor->loose)
     explain_unreduced(parting);
   if (parting.code == Code::kNone)
     return std::nullopt;

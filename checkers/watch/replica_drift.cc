@@ -131,8 +131,8 @@ class Findings {
         finding.culprits.empty() ? words(finding.affected) : words(finding.culprits);
     return fmt::format("step {}: {}{} {} {} {}", *finding.step, finding.names.front(),
                        parameters > 1 ? fmt::format(" (and {} more)", parameters - 1) : "",
-                       what_is_wrong(finding.code),
-                       finding.culprits.empty() ? "between" : "on", who);
+                       what_is_wrong(finding.code), finding.culprits.empty() ? "between" : "on",
+                       who);
   }
 
   /// The line that made the module.
@@ -185,9 +185,9 @@ Verdict ReplicaDrift::check(const Job& job) const {
   } else if (all.empty()) {
     verdict.reason = incomplete(coverage.why_nothing);
   } else if (open > 0) {
-    verdict.reason = fmt::format(
-        "{} parameters differed at the last watched steps, which were too few; {}", open,
-        coverage.text);
+    verdict.reason =
+        fmt::format("{} parameters differed at the last watched steps, which were too few; {}",
+                    open, coverage.text);
   } else {
     verdict.outcome = Outcome::kPass;
   }

@@ -38,7 +38,7 @@ struct RunCommand {
   bool watch{};
   session::OnDivergence on_divergence{session::OnDivergence::kReport};
   std::vector<std::string> allowed{};  ///< CODE@FILE:FUNCTION
-  double watch_budget{1};  ///< Percent of the time of the program.
+  double watch_budget{1};              ///< Percent of the time of the program.
   std::vector<std::string> allowed_survivors{};
   ColorChoice color{ColorChoice::kAuto};
 };

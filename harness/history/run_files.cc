@@ -74,7 +74,8 @@ int move_file(const std::string& from, const std::string& to) {
 
 bool is_of_a_process(const std::string& file_name) {
   const fs::path extension = fs::path(file_name).extension();
-  return extension == kHistory || extension == kWatched || extension == kUnseen || extension == kLateDevices;
+  return extension == kHistory || extension == kWatched || extension == kUnseen ||
+         extension == kLateDevices;
 }
 
 Result<void> move_files(const std::string& from, const std::string& to) {

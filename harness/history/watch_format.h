@@ -43,7 +43,7 @@ struct WatchHead {
 enum WatchTensorFlag : std::uint32_t {
   kReduced = 1U << 0,  ///< The reducer of its replica owns it.
   kIgnored = 1U << 1,  ///< Its replica was told to leave it alone.
-  kHooked = 1U << 2,   ///< Its replica has a communication hook of the program's.
+  kLoose = 1U << 3,    ///< Of no replica: an optimizer has it.
 };
 
 /// A tensor of a replica; its name follows. Ids count from 0 in the order of these records.
@@ -79,11 +79,12 @@ enum WatchEntryFlag : std::uint32_t {
   kValueNotFinite = 1U << 3,
   kGradientNotFinite = 1U << 4,
   kStateNotFinite = 1U << 5,
+  kHooked = 1U << 6,  ///< Its replica has a communication hook of the program's.
 };
 
-/// What is known of one tensor: a digest of its bytes, and of a slice of its elements (the same ones
-/// on every rank) two sums with random signs and the norm. The difference of two such sums is about
-/// as large as the difference of the slices.
+/// What is known of one tensor: a digest of its bytes, and of a slice of its elements (the same
+/// ones on every rank) two sums with random signs and the norm. The difference of two such sums is
+/// about as large as the difference of the slices.
 struct WatchValue {
   std::uint64_t digest;
   double sums[2];

@@ -40,6 +40,7 @@ bool take_tensor(std::span<const std::byte> bytes, WatchedValues& values) {
                             .site = record->site,
                             .reduced = (record->flags & kReduced) != 0,
                             .ignored = (record->flags & kIgnored) != 0,
+                            .loose = (record->flags & kLoose) != 0,
                             .dtype = static_cast<DType>(record->dtype),
                             .numel = record->numel});
   return true;
@@ -58,9 +59,8 @@ bool take_point(std::span<const std::byte> bytes, WatchedValues& values) {
                      .entries = std::vector<WatchEntry>(record->count)};
   std::memcpy(point.entries.data(), bytes.data() + sizeof *record,
               record->count * sizeof(WatchEntry));
-  if (std::any_of(point.entries.begin(), point.entries.end(), [&](const WatchEntry& entry) {
-        return entry.tensor >= values.tensors.size();
-      }))
+  if (std::any_of(point.entries.begin(), point.entries.end(),
+                  [&](const WatchEntry& entry) { return entry.tensor >= values.tensors.size(); }))
     return false;
   values.points.push_back(std::move(point));
   return true;
@@ -97,15 +97,13 @@ void take_counts(const WatchHeader& header, WatchedValues& values) {
 }  // namespace
 
 std::unique_ptr<ByteSource> watch_beside(const std::string& path) {
-  auto source =
-      FileSource::open(std::filesystem::path(path).replace_extension(".lsw").string());
+  auto source = FileSource::open(std::filesystem::path(path).replace_extension(".lsw").string());
   return source ? std::move(*source) : nullptr;
 }
 
 bool WatchReader::poll(WatchedValues& values) {
   WatchHeader header{};
-  if (broken_ ||
-      source_->read(0, std::as_writable_bytes(std::span(&header, 1))) != sizeof header ||
+  if (broken_ || source_->read(0, std::as_writable_bytes(std::span(&header, 1))) != sizeof header ||
       header.magic != kWatchMagic || header.version != kWatchVersion)
     return false;
   take_counts(header, values);

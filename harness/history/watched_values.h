@@ -16,7 +16,7 @@ struct WatchedTensor {
   std::uint32_t group{};    ///< Index into Process::groups.
   std::uint32_t replica{};  ///< Among those that were made with this group.
   std::uint32_t site{};     ///< Where the replica was made.
-  bool reduced{}, ignored{};
+  bool reduced{}, ignored{}, loose{};
   history::DType dtype{};
   std::uint64_t numel{};
 };

@@ -43,7 +43,7 @@ class Collector {
                            .replica = std::get<0>(key),
                            .optimizer = std::get<2>(key)};
       for (auto& [place, sight] : sights_[key]) {
-        if (sight.by_rank.size() == group_.members.size())
+        if (sight.by_rank.size() == group_.members.size() && sight.all_have(history::kValueSeen))
           series.sights.push_back(std::move(sight));
       }
       if (!series.sights.empty())
@@ -106,7 +106,8 @@ bool WatchedSight::states_equal() const {
 }
 
 bool WatchedSight::settings_equal() const {
-  return all_same(by_rank, 0, [](const auto& a, const auto& b) { return a.settings == b.settings; });
+  return all_same(by_rank, 0,
+                  [](const auto& a, const auto& b) { return a.settings == b.settings; });
 }
 
 std::vector<WatchedSeries> watched_series(const std::vector<GroupView>& groups) {

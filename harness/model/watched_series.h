@@ -1,8 +1,9 @@
-// The watched values of a job, put side by side: each parameter of a replica over the steps that all
-// members of its group watched at the same place.
+// The watched values of a job, put side by side: each parameter of a replica over the steps that
+// all members of its group watched at the same place.
 //
 // A place is a number of collectives that were issued on the group, and a number of the optimizer's
-// steps since: between two collectives all members are at the same one, whatever each of them counts.
+// steps since: between two collectives all members are at the same one, whatever each of them
+// counts.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +36,7 @@ struct WatchedSeries {
   const GroupView* group{};
   const WatchedTensor* tensor{};  ///< As the first member has it.
   std::uint32_t replica{}, optimizer{};
-  std::vector<WatchedSight> sights{};  ///< Of all members each; in order.
+  std::vector<WatchedSight> sights{};  ///< Of all members each, who could all be read; in order.
 };
 
 /// Those that every member was watched in, by replica and in the order of their definition.

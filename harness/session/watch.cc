@@ -61,7 +61,8 @@ std::string Watch::follow(LiveJob& job) {
   while (true) {
     std::optional<std::string> end;
     const TimePoint next_step = schedule_.due(job.last_move());
-    const launch::RunEvent event = job.wait(std::min({next_step, next_look_at_joining_, next_look_at_values_}));
+    const launch::RunEvent event =
+        job.wait(std::min({next_step, next_look_at_joining_, next_look_at_values_}));
     switch (event.kind) {
       case Kind::kOver:
         return "";

@@ -39,9 +39,9 @@ struct Counts {
 
 /// One call, as it is to be recorded.
 struct Call {
-  history::Issue issue{};  ///< Everything but the site.
-  bool on_device{};        ///< Not all of its tensors are in memory of the CPU.
-  std::int32_t gpu{-1};    ///< Index of the first of them on one; see Writer::set_device.
+  history::Issue issue{};     ///< Everything but the site.
+  bool on_device{};           ///< Not all of its tensors are in memory of the CPU.
+  std::int32_t gpu{-1};       ///< Index of the first of them on one; see Writer::set_device.
   const at::Tensor* input{};  ///< The first of those handed in; there until the call is passed on.
 
   /// The splits of an operation, if it has any, are to be added behind them.

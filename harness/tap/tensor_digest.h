@@ -1,5 +1,5 @@
-// What the watch remembers of a tensor in place of its elements: a digest of all its bytes, and of a
-// slice of them sums by which two ranks' tensors can be compared; see history::WatchValue.
+// What the watch remembers of a tensor in place of its elements: a digest of all its bytes, and of
+// a slice of them sums by which two ranks' tensors can be compared; see history::WatchValue.
 //
 // By plain loads: no operator is called, so that nothing that watches operators sees any.
 #pragma once
@@ -45,8 +45,8 @@ inline Exponents exponents_of(at::ScalarType type) {
 }
 
 /// Four lanes, so that it runs at the speed of the memory.
-inline std::uint64_t digest_of_bytes(const char* bytes, std::size_t count, const Exponents& exponents,
-                               bool& finite) {
+inline std::uint64_t digest_of_bytes(const char* bytes, std::size_t count,
+                                     const Exponents& exponents, bool& finite) {
   std::uint64_t lanes[4] = {0x9e3779b97f4a7c15ULL ^ count, 0xc2b2ae3d27d4eb4fULL,
                             0x165667b19e3779f9ULL, 0x27d4eb2f165667c5ULL};
   std::uint64_t seen = 0;
@@ -84,8 +84,8 @@ void add_slice(const char* bytes, std::uint64_t numel, history::WatchValue& valu
   for (std::uint64_t i = 0; i < numel; i += stride) {
     Element element;
     std::memcpy(&element, bytes + i * sizeof element, sizeof element);
-    const auto x = static_cast<double>(static_cast<std::conditional_t<
-                                           sizeof(Element) == 8, double, float>>(element));
+    const auto x = static_cast<double>(
+        static_cast<std::conditional_t<sizeof(Element) == 8, double, float>>(element));
     signs = signs * 6364136223846793005ULL + 1442695040888963407ULL;
     value.sums[0] += (signs >> 62 & 1) != 0 ? x : -x;
     value.sums[1] += (signs >> 63) != 0 ? x : -x;
@@ -97,8 +97,8 @@ void add_slice(const char* bytes, std::uint64_t numel, history::WatchValue& valu
 /// Of `numel` elements that lie side by side.
 inline Digest digest_of_elements(const char* bytes, std::uint64_t numel, at::ScalarType type) {
   Digest digest;
-  digest.value.digest = digest_of_bytes(bytes, numel * c10::elementSize(type), exponents_of(type),
-                                  digest.finite);
+  digest.value.digest =
+      digest_of_bytes(bytes, numel * c10::elementSize(type), exponents_of(type), digest.finite);
   if (numel == 0)
     return digest;
   if (type == at::kFloat)

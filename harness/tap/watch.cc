@@ -1,13 +1,11 @@
 #include "harness/tap/watch.h"
 
-#include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/core/Tensor.h>
 
-#include <cmath>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -18,7 +16,7 @@
 #include "harness/tap/operation.h"
 #include "harness/tap/passing.h"
 #include "harness/tap/python_api.h"
-#include "harness/tap/tensor_digest.h"
+#include "harness/tap/watched_tensors.h"
 
 namespace lockstep::tap {
 namespace {
@@ -35,58 +33,11 @@ struct WatchState {
   history::WatchWriter file{};
   std::uint32_t tensors = 0;
   std::atomic<std::uint32_t> non_finite{};
-  std::atomic<bool> asked{}, begun{};
+  std::atomic<bool> asked{}, told_unread{};
 };
 WatchState* watch = nullptr;
 
 using Arguments = void* const*;
-
-// --- Tensors
-
-/// Of one that Python holds; empty where it is none. Asking for the address of its data would be
-/// seen by a mode of the program's that watches torch functions.
-at::Tensor tensor_of(void* object) {
-  const auto before = at::impl::PythonTorchFunctionTLS::get_disabled_state();
-  at::impl::PythonTorchFunctionTLS::set_disabled_state(
-      at::impl::TorchFunctionDisabledState::ALL_DISABLED);
-  void* const address = watch->python.attribute(object, "_cdata");
-  at::impl::PythonTorchFunctionTLS::set_disabled_state(before);
-  if (address == nullptr)
-    return {};
-  auto* const tensor = reinterpret_cast<c10::TensorImpl*>(watch->python.number(address));
-  watch->python.release(address);
-  if (tensor == nullptr)
-    return {};
-  return at::Tensor(
-      c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim_copy(tensor));
-}
-
-/// Elements in the memory of the CPU that lie side by side, in whatever order; null otherwise.
-const char* bytes_of(const at::Tensor& tensor) {
-  if (!tensor.defined() || tensor.layout() != at::kStrided || !tensor.device().is_cpu() ||
-      tensor.unsafeGetTensorImpl()->is_python_dispatch() ||
-      tensor.key_set().has_any(c10::DispatchKeySet(
-          {c10::DispatchKey::Functionalize, c10::DispatchKey::FuncTorchGradWrapper,
-           c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::Conjugate,
-           c10::DispatchKey::Negative})) ||
-      tensor.is_quantized() || !tensor.is_non_overlapping_and_dense())
-    return nullptr;
-  const std::size_t end =
-      (static_cast<std::size_t>(tensor.storage_offset()) + static_cast<std::size_t>(tensor.numel())) *
-      tensor.itemsize();
-  if (!tensor.has_storage() || tensor.storage().nbytes() < end)
-    return nullptr;
-  return static_cast<const char*>(tensor.const_data_ptr());
-}
-
-/// Strides are part of it: the same bytes in another order are other values.
-std::optional<Digest> digest_of(const at::Tensor& tensor) {
-  const char* const bytes = bytes_of(tensor);
-  if (bytes == nullptr)
-    return std::nullopt;
-  return digest_of_elements(bytes, static_cast<std::uint64_t>(tensor.numel()),
-                            tensor.scalar_type());
-}
 
 // --- What the script calls
 
@@ -115,26 +66,26 @@ void* filled(void*, Arguments, std::ptrdiff_t) {
   return watch->python.new_real(watch->file.writes() ? watch->file.filled() : 1);
 }
 
-/// tensor(group, replica, site, name, tensor, ignored, at_start) -> its id
+/// tensor(group, replica, site, name, tensor, flags, at_start) -> its id
 void* define_tensor(void*, Arguments arguments, std::ptrdiff_t) {
   const char* const name = watch->python.text(arguments[3]);
-  const at::Tensor tensor = tensor_of(arguments[4]);
+  const at::Tensor tensor = tensor_of(watch->python, arguments[4]);
   if (name == nullptr || !tensor.defined() || !watch->file.writes())
     return nothing();
   const std::lock_guard<std::mutex> lock(watch->mutex);
   const std::size_t length = std::strlen(name);
-  auto* const record =
-      watch->file.begin<history::WatchTensorRecord>(WatchKind::kTensor, length);
+  auto* const record = watch->file.begin<history::WatchTensorRecord>(WatchKind::kTensor, length);
   if (record == nullptr)
     return nothing();
   Counts counts;
   counts.add(tensor);
-  const bool ignored = watch->python.number(arguments[5]) != 0;
-  const bool reduced = !ignored && watch->python.number(arguments[6]) != 0 && tensor.requires_grad();
+  const std::uint32_t flags = small(arguments[5]);
+  const bool reduced = (flags & history::kIgnored) == 0 &&
+                       watch->python.number(arguments[6]) != 0 && tensor.requires_grad();
   record->group = small(arguments[0]);
   record->replica = small(arguments[1]);
   record->site = small(arguments[2]);
-  record->flags = (reduced ? history::kReduced : 0) | (ignored ? history::kIgnored : 0);
+  record->flags = flags | (reduced ? history::kReduced : 0);
   record->numel = static_cast<std::uint64_t>(tensor.numel());
   record->dtype = static_cast<std::uint32_t>(counts.dtype);
   record->name_bytes = static_cast<std::uint32_t>(length);
@@ -157,12 +108,12 @@ SeenParameter seen_of(void* tuple) {
   seen.entry.tensor = small(python.tuple_item(tuple, 0));
   if (python.number(python.tuple_item(tuple, 1)) != 0)
     seen.entry.flags |= history::kHooked;
-  seen.value = tensor_of(python.tuple_item(tuple, 2));
+  seen.value = tensor_of(python, python.tuple_item(tuple, 2));
   if (seen.value.defined())
     seen.gradient = seen.value.grad();
   void* const state = python.tuple_item(tuple, 3);
   for (std::ptrdiff_t i = 0; i < python.list_size(state); ++i)
-    seen.state.push_back(tensor_of(python.list_item(state, i)));
+    seen.state.push_back(tensor_of(python, python.list_item(state, i)));
   return seen;
 }
 
@@ -203,8 +154,9 @@ void look_at(const SeenParameter& seen, WatchEntry& entry) {
     if (bytes == nullptr)
       continue;
     entry.state = history::mix(
-        entry.state, digest_of_bytes(bytes, static_cast<std::size_t>(tensor.numel()) * tensor.itemsize(),
-                               exponents_of(tensor.scalar_type()), finite));
+        entry.state,
+        digest_of_bytes(bytes, static_cast<std::size_t>(tensor.numel()) * tensor.itemsize(),
+                        exponents_of(tensor.scalar_type()), finite));
     entry.flags |= finite ? 0 : history::kStateNotFinite;
   }
   entry.flags |= all ? history::kStateSeen : 0;
@@ -227,6 +179,19 @@ void write_point(std::vector<SeenParameter>& all, history::WatchPointRecord plac
   watch->file.commit(*record);
 }
 
+void write_unseen(const char* text) {
+  const std::lock_guard<std::mutex> lock(watch->mutex);
+  const std::size_t length = strnlen(text, 1000);
+  auto* const record =
+      watch->file.begin<history::WatchUnseenRecord>(WatchKind::kNotWatched, length);
+  if (record == nullptr)
+    return;
+  record->at_ns = history::clock_ns(CLOCK_MONOTONIC);
+  record->text_bytes = static_cast<std::uint32_t>(length);
+  std::memcpy(record + 1, text, length);
+  watch->file.commit(*record);
+}
+
 /// point(group, optimizer, position, ordinal, step, groups)
 void* look_at_point(void*, Arguments arguments, std::ptrdiff_t) {
   if (!watch->file.writes())
@@ -240,6 +205,10 @@ void* look_at_point(void*, Arguments arguments, std::ptrdiff_t) {
   std::vector<SeenParameter> all = all_seen(arguments[5]);
   void* const thread = watch->python.save_thread();  // Other threads may go on meanwhile.
   write_point(all, place);
+  const bool unread =
+      std::any_of(all.begin(), all.end(), [](const auto& seen) { return !bytes_of(seen.value); });
+  if (unread && !watch->told_unread.exchange(true))
+    write_unseen("parameters that are not in memory of the CPU, or not side by side");
   watch->python.restore_thread(thread);
   return nothing();
 }
@@ -258,18 +227,6 @@ void* tell(void*, Arguments arguments, std::ptrdiff_t) {
   header.steady_until_ns = value(2);
   header.interval = value(3);
   return nothing();
-}
-
-void write_unseen(const char* text) {
-  const std::lock_guard<std::mutex> lock(watch->mutex);
-  const std::size_t length = strnlen(text, 1000);
-  auto* const record = watch->file.begin<history::WatchUnseenRecord>(WatchKind::kNotWatched, length);
-  if (record == nullptr)
-    return;
-  record->at_ns = history::clock_ns(CLOCK_MONOTONIC);
-  record->text_bytes = static_cast<std::uint32_t>(length);
-  std::memcpy(record + 1, text, length);
-  watch->file.commit(*record);
 }
 
 void* unseen(void*, Arguments arguments, std::ptrdiff_t) {
@@ -363,32 +320,12 @@ bool is_reduction(history::Op op) {
          op == Op::kReduceScatterCoalesced;
 }
 
-/// Some of its elements: where a loss is not finite, hardly one of the gradients is.
-bool is_finite(const at::Tensor& tensor) {
-  constexpr std::size_t kElementsMax = 256;
-  const Exponents exponents = exponents_of(tensor.scalar_type());
-  const char* const bytes = exponents.mask == 0 ? nullptr : bytes_of(tensor);
-  if (bytes == nullptr)
-    return true;
-  const std::size_t size = tensor.itemsize();
-  const auto numel = static_cast<std::size_t>(tensor.numel());
-  const std::size_t stride = (numel + kElementsMax - 1) / kElementsMax;
-  std::uint64_t seen = 0;
-  for (std::size_t i = 0; i < numel; i += stride) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, bytes + i * size, size);
-    seen |= (word & exponents.mask) + exponents.lowest;
-  }
-  return (seen & exponents.above) == 0;
-}
-
 void write_non_finite(const Groups::Known& known, const Call& call) {
   constexpr std::uint32_t kTold = 256;
   if (watch->non_finite.fetch_add(1) >= kTold || !watch->file.writes())
     return;
   const std::lock_guard<std::mutex> lock(watch->mutex);
-  auto* const record =
-      watch->file.begin<history::WatchNonFiniteRecord>(WatchKind::kNonFinite, 0);
+  auto* const record = watch->file.begin<history::WatchNonFiniteRecord>(WatchKind::kNonFinite, 0);
   if (record == nullptr)
     return;
   record->at_ns = history::clock_ns(CLOCK_MONOTONIC);

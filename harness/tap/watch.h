@@ -1,5 +1,5 @@
-// The watch (`lockstep run --watch`): sees the values that lie between the collectives. What it does
-// in the interpreter is harness/watch/watch.py; what that needs of tensors is here.
+// The watch (`lockstep run --watch`): sees the values that lie between the collectives. What it
+// does in the interpreter is harness/watch/watch.py; what that needs of tensors is here.
 #pragma once
 
 #include "harness/tap/groups.h"

@@ -18,6 +18,8 @@ import sys
 import weakref
 
 OFTEN = 16  # The first steps: 1, 2, 4, 8, 16.
+IGNORED, LOOSE = 2, 8  # As watch_format.h has them.
+WORLD = 0  # The first group of the process.
 
 replicas = []  # In the order in which they were made.
 optimizers = weakref.WeakKeyDictionary()
@@ -60,11 +62,11 @@ class Replica:
         self.ids = {}
         ignored = vars(ddp).get("parameters_to_ignore") or ()
         for name, parameter in parameters_of(vars(ddp)["_modules"]["module"]):
-            self.define(name, parameter, name in ignored, at_start=True)
+            self.define(name, parameter, IGNORED if name in ignored else 0, at_start=True)
 
-    def define(self, name, parameter, ignored=False, at_start=False):
+    def define(self, name, parameter, flags=0, at_start=False):
         if is_plain(parameter):
-            self.ids[name] = tensor(self.group, self.number, self.site, name, parameter, ignored, at_start)
+            self.ids[name] = tensor(self.group, self.number, self.site, name, parameter, flags, at_start)
         else:
             tell_unseen(f"parameters that are of class {type(parameter).__name__}")
             self.ids[name] = None
@@ -84,6 +86,28 @@ class Replica:
         return found
 
 
+class Loose:
+    """The parameters of an optimizer, where DistributedDataParallel has none of them."""
+
+    def __init__(self, optimizer, number):
+        self.prefix = f"{type(optimizer).__name__} {number}, parameter "
+        self.number = (1 << 16) + number
+        self.ids = {}
+
+    def ids_of_parameters(self, optimizer):
+        found = {}
+        parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+        for i, parameter in enumerate(parameters):
+            if not is_plain(parameter):
+                tell_unseen(f"parameters that are of class {type(parameter).__name__}")
+                continue
+            if i not in self.ids:
+                self.ids[i] = tensor(WORLD, self.number, 0, self.prefix + str(i), parameter, LOOSE, False)
+            if self.ids[i] is not None:
+                found[id(parameter)] = self.ids[i], False
+        return found
+
+
 class Steps:
     """The steps of one optimizer, and which of them are watched.
 
@@ -94,7 +118,8 @@ class Steps:
     def __init__(self):
         self.number = len(optimizers)
         self.group = None
-        self.known = -1  # Replicas, when the group was looked for.
+        self.loose = None
+        self.known = -1  # Replicas, when they were looked for.
         self.steps = self.moves = self.watched = 0
         self.position = self.ordinal = 0
         self.shift = 0
@@ -106,10 +131,10 @@ class Steps:
         mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
         for replica in replicas:
             if not mine.isdisjoint(replica.ids_of_parameters()):
-                self.group = replica.group
+                self.group, self.loose = replica.group, None
                 return
-        if replicas:
-            tell_unseen(f"the parameters of {type(optimizer).__name__}, none of which DistributedDataParallel has")
+        if self.group is None:
+            self.group, self.loose = WORLD, Loose(optimizer, self.number)
 
     def is_due(self):
         position = arrive(self.group)
@@ -152,9 +177,9 @@ def settings_of(group):
 
 def look(optimizer, steps):
     begun = now()
-    ids = {}
+    ids = {} if steps.loose is None else steps.loose.ids_of_parameters(optimizer)
     for replica in replicas:
-        if replica.group == steps.group:
+        if steps.loose is None and replica.group == steps.group:
             ids.update(replica.ids_of_parameters())
     groups = []
     for group in optimizer.param_groups:
@@ -170,15 +195,15 @@ def look(optimizer, steps):
     steps.took(begun, now())
 
 
-def before_step(optimizer, args, kwargs):
+def watch_step(optimizer):
     try:
         steps = optimizers.get(optimizer)
         if steps is None:
             steps = Steps()
             optimizers[optimizer] = steps
-        if steps.group is None and steps.known != len(replicas):
+        if (steps.group is None or steps.loose is not None) and steps.known != len(replicas):
             steps.look_for_group(optimizer)
-        if steps.group is not None and steps.is_due():
+        if steps.is_due():
             look(optimizer, steps)
     except Exception as error:
         tell_unseen(f"a step: {type(error).__name__}: {error}")
@@ -193,5 +218,14 @@ def made(ddp, group, site):
 
 
 torch = sys.modules["torch"]
+__builtins__ = vars(sys.modules["builtins"])  # Dynamo looks for it where it follows a function.
+
+
+# Where a step is compiled Dynamo follows what the hooks do: it finds nothing here, and no global that it would guard.
+def before_step(optimizer, args, kwargs, *, is_compiling=torch.compiler.is_compiling, watch_step=watch_step):
+    if not is_compiling():
+        watch_step(optimizer)
+
+
 # Under a key that no handle of the program's has: a handle of ours would count as one of them.
 sys.modules["torch.optim.optimizer"]._global_optimizer_pre_hooks["lockstep"] = before_step
