@@ -209,7 +209,7 @@ std::uint64_t shares(std::uint64_t (*share)(std::uint64_t), std::size_t peers, E
 
 }  // namespace
 
-void Call::set_exchange(const at::Tensor& output, const at::Tensor& input,
+void Call::set_exchange(const at::Tensor& to, const at::Tensor& from,
                         const std::vector<std::int64_t>& outputs,
                         const std::vector<std::int64_t>& inputs) {
   const auto rows = [](const std::vector<std::int64_t>& splits, const at::Tensor& tensor) {
@@ -218,8 +218,8 @@ void Call::set_exchange(const at::Tensor& output, const at::Tensor& input,
     };
   };
   issue.exchange = true;
-  issue.sent = shares(history::share_of_receiver, inputs.size(), rows(inputs, input));
-  issue.received = shares(history::share_of_sender, outputs.size(), rows(outputs, output));
+  issue.sent = shares(history::share_of_receiver, inputs.size(), rows(inputs, from));
+  issue.received = shares(history::share_of_sender, outputs.size(), rows(outputs, to));
 }
 
 void Call::set_exchange(const std::vector<at::Tensor>& outputs,
