@@ -85,7 +85,7 @@ void* define_tensor(void*, Arguments arguments, std::ptrdiff_t) {
   record->group = small(arguments[0]);
   record->replica = small(arguments[1]);
   record->site = small(arguments[2]);
-  record->flags = flags | (reduced ? history::kReduced : 0);
+  record->flags = flags | (reduced ? history::kReduced : 0U);
   record->numel = static_cast<std::uint64_t>(tensor.numel());
   record->dtype = static_cast<std::uint32_t>(counts.dtype);
   record->name_bytes = static_cast<std::uint32_t>(length);
@@ -140,11 +140,11 @@ void look_at(const SeenParameter& seen, WatchEntry& entry) {
   entry = seen.entry;
   if (const auto digest = digest_of(seen.value)) {
     entry.value = digest->value;
-    entry.flags |= history::kValueSeen | (digest->finite ? 0 : history::kValueNotFinite);
+    entry.flags |= history::kValueSeen | (digest->finite ? 0U : history::kValueNotFinite);
   }
   if (const auto digest = digest_of(seen.gradient)) {
     entry.gradient = digest->value;
-    entry.flags |= history::kGradientSeen | (digest->finite ? 0 : history::kGradientNotFinite);
+    entry.flags |= history::kGradientSeen | (digest->finite ? 0U : history::kGradientNotFinite);
   }
   bool all = !seen.state.empty();
   for (const at::Tensor& tensor : seen.state) {
@@ -157,9 +157,9 @@ void look_at(const SeenParameter& seen, WatchEntry& entry) {
         entry.state,
         digest_of_bytes(bytes, static_cast<std::size_t>(tensor.numel()) * tensor.itemsize(),
                         exponents_of(tensor.scalar_type()), finite));
-    entry.flags |= finite ? 0 : history::kStateNotFinite;
+    entry.flags |= finite ? 0U : history::kStateNotFinite;
   }
-  entry.flags |= all ? history::kStateSeen : 0;
+  entry.flags |= all ? history::kStateSeen : 0U;
 }
 
 void write_point(std::vector<SeenParameter>& all, history::WatchPointRecord place) {
