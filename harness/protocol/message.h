@@ -22,18 +22,21 @@
 // model      name, file (parameter values, or null: from the seed, different on every rank)
 //            -> parameters[], buffers[]: {name, numel, shape, dtype, tied_to|null, contiguous,
 //               requires_grad}; x[], y[]: shape of one row
-// wrap       implementation, options{}
+// wrap       implementation, options{}, must_refuse (false; here and in `step`: what the
+//            implementation raises it has to, and it is answered as refused)
 //            -> contract{word: value}, buckets[][] (parameter names, where known)
 // step       step, batch (file: "x", "y"), out, sync, grad, train, backward, zero_grad, optimize,
 //            loss: mean|sum, forwards (1, or 2 before the one backward),
-//            memory (false), argument (a number that forward is given beside x: a factor of the
-//            output), penalty {kind: wgan_gp|wgan_lp|dragan, weight} (the model is a critic, y
-//            holds fake rows and the batch file "points", where the inner gradient is taken; its
+//            must_refuse, memory (false), argument (a number that forward is given beside x: a
+//            factor of the output), penalty {kind: wgan_gp|wgan_lp|dragan, weight} (the model is a
+//            critic, y holds fake rows and the batch file "shares", one a row or (dragan) a value,
+//            from which the points follow where the inner gradient is taken; "points" are they; its
 //            forwards are three, of x, y and points)
 //            -> "loss" [1], "output" (not with memory or penalty), "memory/peak" (bytes by
 //               replica), "argument/I" (as replica I was given it), and for forward K = 0, 1, ...:
 //               "forward_entry/K/buffer/NAME", "after_forward/K/buffer/NAME",
 //               "after_forward/K/norm/LAYER" (what a batch normalisation gave)
+// unwrap     from now on the module is trained without its wrapper
 // exhausted  this rank gets no further step; answered when every rank is told, within a join, else
 //            at once
 // state      which[] of params grads buffers optimizer, out
@@ -41,12 +44,13 @@
 // eval       batch, out
 //            -> "output"
 // epoch      sampler, dataset (file: "dataset/length", "dataset/batch_size", "dataset/batches_max",
-//            each [1]; "dataset/item_lengths", "dataset/boundaries" where batches go by length),
-//            epoch, rank, world, seed, options{}, out. Needs no init.
+//            "dataset/seed", each [1]; "dataset/item_lengths", "dataset/boundaries" where batches
+//            go by length), epoch, rank, world, seed, options{}, out. Needs no init.
 //            -> contract{word: value}; "sampler/indices" (those of all batches in a row),
 //               "sampler/batch_sizes", "sampler/length" (batches that the sampler promises; absent
 //               where it never ends), "sampler/boundaries" (the caller's list, afterwards)
-// fault      kind: raise|exit|kill|sleep, at: now|init|forward|backward|collective|teardown,
+// fault      kind: raise|exit|kill|sleep, at: now|init|forward|backward|collective|teardown|
+//            replica/I,
 //            status, seconds
 //            then, or at the next such moment, it happens; in a collective after `seconds`
 // bye        whole (false: the exit itself may be cut short)
@@ -54,7 +58,8 @@
 //
 // Of the reference host alone:
 //
-// reference  out, dtype, widen, train, forwards[{parts[{batch, rank (whose rows; optional),
+// reference  out, dtype, widen, train, grad (true), forwards[{parts[{batch, rank (whose rows;
+// optional),
 //            rows|null, weights[] (one per row, or one for all)}], buffers (file|null),
 //            buffers_after (a K: as forward K left them)}],
 //            argument, penalty (as for step; the inner gradient is that of all rows of a forward)
@@ -68,7 +73,8 @@
 // | synchronised; uneven = join | drop | pad | refuse; statistics = global. Of a sampler: order =
 // shuffled | sequential; draws = once | repeated (repeats: how often) | with_replacement; remainder
 // = pad | drop | keep; length = finite | infinite; batches = any | by_length; outside (of all
-// buckets) = drop | refuse.
+// buckets) = drop | refuse; shares = strided | blocks; repeats_come = in_a_row. Of gradients:
+// unused = none | zero, what a parameter has that nobody used.
 #pragma once
 
 #include <cstdint>

@@ -37,7 +37,9 @@ class Builder:
     def write(self, file, mutants):
         path = self.folder / "sources" / file.replace("/", "+")
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(Source(self.root, file).with_mutants(mutants))
+        text = Source(self.root, file).with_mutants(mutants)
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
         return path
 
     def compiling(self, file, mutants):
@@ -61,6 +63,9 @@ class Builder:
         path = self.write(file, mutants)
         output = self.folder / "objects" / (file.replace("/", "+") + ".o")
         output.parent.mkdir(parents=True, exist_ok=True)
+        newest = max(each.stat().st_mtime for each in [path, *(self.root / "fixtures/implementations").glob("*.h")])
+        if output.exists() and output.stat().st_mtime > newest:
+            return output
         status, errors = self.run(self.command(file, path, output))
         if status:
             raise SystemExit(f"{file}: {errors[:3000]}")
