@@ -239,7 +239,8 @@ void RecordedGraph::add_devices(RecordedWait& wait) const {
     wait.behind = not_begun;
   else if (done.size() > wait.waiting.size())
     wait.behind = wait.waiting;
-  else if (not_begun.empty() && !wait.running.empty() && wait.unseen.empty()) {  // Those have another call in front.
+  else if (not_begun.empty() && !wait.running.empty() &&
+           wait.unseen.empty()) {  // Those have another call in front.
     wait.behind = wait.waiting.minus(wait.running);
     wait.supposed = true;
   }
@@ -270,7 +271,8 @@ RankSet RecordedGraph::roots() const {
     }
     // Who has begun another call waits in that.
     for (const Rank rank : wait.behind) {
-      if (!owing.contains(rank.value) && (!begun_.contains(rank.value) || wait.waiting == wait.behind))
+      if (!owing.contains(rank.value) &&
+          (!begun_.contains(rank.value) || wait.waiting == wait.behind))
         devices.insert(rank);
     }
   }

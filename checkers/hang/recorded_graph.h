@@ -58,7 +58,8 @@ class RecordedGraph {
 
   std::vector<RecordedWait> waits_{};
   std::set<std::int32_t> open_{}, begun_{};  ///< Ranks with such calls.
-  std::map<std::int32_t, std::uint64_t> first_{};  ///< Of a rank: the record of its first open call.
+  std::map<std::int32_t, std::uint64_t>
+      first_{};  ///< Of a rank: the record of its first open call.
   std::optional<std::uint64_t> longest_ns_{};
   bool untimed_{};
 };

@@ -160,9 +160,9 @@ class Explainer {
         return std::nullopt;
     }
     const RankSet culprits = unexplained_in(circle);
-    return finished(Code::kWaitCycle, first_of(circle), culprits,
-                    fmt::format("{} wait for each other in a circle: {}", words(circle),
-                                places_of(circle)));
+    return finished(
+        Code::kWaitCycle, first_of(circle), culprits,
+        fmt::format("{} wait for each other in a circle: {}", words(circle), places_of(circle)));
   }
 
   /// Those who owe a call, and issued others that all ranks else issue after it.
@@ -181,8 +181,8 @@ class Explainer {
   }
 
   /// The few whom the many wait for in a call of the circle, and who do not wait themselves for
-  /// such: they did not issue it, or else their devices did not come to it. Nobody where that is not
-  /// one place.
+  /// such: they did not issue it, or else their devices did not come to it. Nobody where that is
+  /// not one place.
   [[nodiscard]] RankSet unexplained_in(const RankSet& circle) const {
     for (const bool by_hosts : {true, false}) {
       std::vector<const RecordedWait*> waits;
@@ -217,11 +217,11 @@ class Explainer {
       if (!wait.unseen.empty() && (first == nullptr || wait.running.size() > first->running.size()))
         first = &wait;
     }
-    return finished(first->to_one ? Code::kP2pUnmatched : Code::kAbsentRank, *first, {},
-                    fmt::format("{} {} in {}, and of {}, which {} to it, there is no dump",
-                                words(first->waiting), plural(first->waiting, "waits", "wait"),
-                                label(*first), words(first->unseen),
-                                plural(first->unseen, "belongs", "belong")));
+    return finished(
+        first->to_one ? Code::kP2pUnmatched : Code::kAbsentRank, *first, {},
+        fmt::format("{} {} in {}, and of {}, which {} to it, there is no dump",
+                    words(first->waiting), plural(first->waiting, "waits", "wait"), label(*first),
+                    words(first->unseen), plural(first->unseen, "belongs", "belong")));
   }
 
   [[nodiscard]] bool timed_out(const RecordedWait& wait) const {
@@ -288,7 +288,8 @@ class Explainer {
       const RecordedWait& wait = *waits[i];
       const std::string for_whom =
           wait.owing().empty() ? "" : fmt::format(", for {}", words(wait.owing()));
-      finding.evidence.push_back(fmt::format("{}: in {}{}", words(wait.waiting), label(wait), for_whom));
+      finding.evidence.push_back(
+          fmt::format("{}: in {}{}", words(wait.waiting), label(wait), for_whom));
     }
     for (const Rank rank : finding.culprits) {
       const Collective* const last = last_call(rank);
@@ -300,9 +301,10 @@ class Explainer {
                                              last->seq, last->completed_ns ? ", done" : ""));
     }
     if (const auto waited = graph_.longest_ns())
-      finding.evidence.push_back(fmt::format("the longest wait was {:.1f} s when its dump was "
-                                             "written",
-                                             static_cast<double>(*waited) / 1e9));
+      finding.evidence.push_back(
+          fmt::format("the longest wait was {:.1f} s when its dump was "
+                      "written",
+                      static_cast<double>(*waited) / 1e9));
     finding.unseen.emplace_back("what a rank does outside its calls: dumps do not tell");
   }
 

@@ -38,8 +38,8 @@ void blame_by_kindred(const std::vector<GroupView>& groups, const GroupView& gro
   const Collective* usual = nullptr;
   std::size_t kindred = 0;
   for (const GroupView& other : groups) {
-    const bool is_one = &other != &group && other.size == group.size &&
-                        kind_of(other) == kind_of(group);
+    const bool is_one =
+        &other != &group && other.size == group.size && kind_of(other) == kind_of(group);
     const Collective* const call = is_one ? one_call(other, *finding.seq) : nullptr;
     if (call == nullptr)
       continue;

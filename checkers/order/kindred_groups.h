@@ -8,8 +8,8 @@
 
 namespace lockstep::checkers {
 
-/// Of a finding about calls of the group that do not agree, and that names nobody. Kinds are told by
-/// the descriptions of groups that a Flight Recorder's dumps hold.
+/// Of a finding about calls of the group that do not agree, and that names nobody. Kinds are told
+/// by the descriptions of groups that a Flight Recorder's dumps hold.
 void blame_by_kindred(const std::vector<GroupView>& groups, const GroupView& group,
                       Finding& finding);
 

@@ -94,8 +94,8 @@ class PickleReader {
     std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
     end_ -= begin_;
     begin_ = 0;
-    const std::size_t more = source_.read(
-        offset_, std::span(buffer_.data() + end_, buffer_.data() + buffer_.size()));
+    const std::size_t more =
+        source_.read(offset_, std::span(buffer_.data() + end_, buffer_.data() + buffer_.size()));
     offset_ += more;
     end_ += more;
     return end_ >= bytes;
@@ -218,9 +218,10 @@ class PickleReader {
     opcode_at_ = offset_ - (end_ - begin_);
     const auto opcode = number<std::uint8_t>();
     if (problem_.empty() && !plain(opcode) && !container(opcode))
-      fail(runs_code(opcode)
-               ? fmt::format("opcode {:#04x} of the pickle can run code, and no dump has it", opcode)
-               : fmt::format("opcode {:#04x} of the pickle, which no dump has", opcode));
+      fail(
+          runs_code(opcode)
+              ? fmt::format("opcode {:#04x} of the pickle can run code, and no dump has it", opcode)
+              : fmt::format("opcode {:#04x} of the pickle, which no dump has", opcode));
   }
 
   /// Numbers, texts and what is shared. False: another opcode.

@@ -47,8 +47,9 @@ Result<DumpHead> checked_head(const DumpWords& words, DumpValue root, const std:
   if (head.version.empty())
     return malformed_dump(name, "it is no dump of a Flight Recorder: it has no version");
   if (!is_known(head.version))
-    return malformed_dump(name, fmt::format("version {} of the dump format, need 2.{} to 2.{}",
-                                            head.version.substr(0, 32), kOldestMinor, kNewestMinor));
+    return malformed_dump(name,
+                          fmt::format("version {} of the dump format, need 2.{} to 2.{}",
+                                      head.version.substr(0, 32), kOldestMinor, kNewestMinor));
   return head;
 }
 
@@ -68,8 +69,8 @@ Result<DumpHead> read_dump(ByteSource& source, const std::string& name,
     case '{':
       return read_json_dump(source, name, entries);
     case '\0':
-      return malformed_dump(name, source.size() == 0 ? "it is empty"
-                                                     : "it is neither a pickle nor JSON");
+      return malformed_dump(name,
+                            source.size() == 0 ? "it is empty" : "it is neither a pickle nor JSON");
     default:
       return read_pickled_dump(source, name, entries);
   }

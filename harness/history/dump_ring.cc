@@ -117,8 +117,8 @@ const DumpRing::Name& DumpRing::name_of_call(std::string_view text) {
     text.remove_prefix(colon + 1);
   }
   const std::string_view word = text.substr(0, text.find(' '));
-  const auto* const known = std::find_if(kOps.begin(), kOps.end(),
-                                         [&](const OpName& op) { return op.name == word; });
+  const auto* const known =
+      std::find_if(kOps.begin(), kOps.end(), [&](const OpName& op) { return op.name == word; });
   name.op_name = word;
   name.op = known == kOps.end() ? Op::kUnknown : known->op;
   name.coalesced = word == "coalesced";
@@ -160,12 +160,12 @@ Collective DumpRing::call_of(const RingGroup& group, const DumpEntry& entry, con
   call.timeout_ms = entry.timeout_ms;
   call.issued_ns = static_cast<std::uint64_t>(std::max<std::int64_t>(entry.created_ns, 0));
   if (entry.state != DumpEntry::State::kScheduled || entry.started_ns > 0)
-    call.returned_ns = std::max(call.issued_ns + 1, static_cast<std::uint64_t>(std::max<std::int64_t>(
-                                                        entry.started_ns, 0)));
+    call.returned_ns =
+        std::max(call.issued_ns + 1,
+                 static_cast<std::uint64_t>(std::max<std::int64_t>(entry.started_ns, 0)));
   if (is_done(entry, name.backend))
-    call.completed_ns =
-        std::max(call.issued_ns, static_cast<std::uint64_t>(
-                                     std::max<std::int64_t>(entry.completed_ns, 0)));
+    call.completed_ns = std::max(
+        call.issued_ns, static_cast<std::uint64_t>(std::max<std::int64_t>(entry.completed_ns, 0)));
   else
     call.failed = entry.retired;
   return call;
@@ -256,8 +256,7 @@ void DumpRing::add_point_to_point(RingGroup& group, const DumpEntry& entry, cons
   // A batch is done when its own entry, which comes last, is; a pair is done in its order.
   if (call.completed_ns) {
     std::erase_if(group.point_to_point, [&](const Collective& open) {
-      return name.coalesced ? open.seq == call.seq
-                            : open.op == call.op && open.root == call.root;
+      return name.coalesced ? open.seq == call.seq : open.op == call.op && open.root == call.root;
     });
     return;
   }

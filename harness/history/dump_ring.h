@@ -20,11 +20,11 @@ namespace lockstep::history {
 struct RingGroup {
   std::string name{}, description{}, backend{};
   std::int64_t id{-1};
-  std::uint64_t first_seq{}, end_seq{};  ///< Of the collectives; equal: none is in the ring.
+  std::uint64_t first_seq{}, end_seq{};       ///< Of the collectives; equal: none is in the ring.
   std::optional<std::uint64_t> first_open{};  ///< The first that is not done, and none after it is.
   Collective first_open_call{};
-  std::uint64_t done_before{};           ///< One behind the last collective that has completed.
-  bool tells_starts{};                   ///< When the device begins.
+  std::uint64_t done_before{};  ///< One behind the last collective that has completed.
+  bool tells_starts{};          ///< When the device begins.
   /// Number of a block of kBlock collectives, and a digest of those in it that must agree.
   std::vector<std::pair<std::uint64_t, std::uint64_t>> digests{};
   std::vector<Collective> asked{};           ///< While reading; then in front of `kept`.

@@ -109,13 +109,13 @@ class DumpFolder {
 
   void read_first(const std::string& file) {
     const std::int32_t rank = rank_in_name(file);
-    auto read = rank < 0 ? Result<Read>(Error{
-                               Error::Kind::kUsage,
-                               fmt::format("{}: its name has no rank, need one such as "
-                                           "nccl_trace_rank_12",
-                                           file),
-                               "name each dump after its rank"})
-                         : read_ring(file, {});
+    auto read = rank < 0
+                    ? Result<Read>(Error{Error::Kind::kUsage,
+                                         fmt::format("{}: its name has no rank, need one such as "
+                                                     "nccl_trace_rank_12",
+                                                     file),
+                                         "name each dump after its rank"})
+                    : read_ring(file, {});
     if (!read) {
       run_.missing.push_back(read.error().what);
       if (!first_error_)
@@ -312,7 +312,8 @@ class DumpFolder {
     const auto at = std::find(group.ranks.begin(), group.ranks.end(), rank);
     // PyTorch may list groups of others.
     group.inside |= at == group.ranks.end() && !group.ranks.empty() && group.issued == 0;
-    group.my_rank = at == group.ranks.end() ? -1 : static_cast<std::int32_t>(at - group.ranks.begin());
+    group.my_rank =
+        at == group.ranks.end() ? -1 : static_cast<std::int32_t>(at - group.ranks.begin());
   }
 
   [[nodiscard]] std::int32_t last_rank() const { return index_.rbegin()->first; }

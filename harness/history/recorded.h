@@ -2,10 +2,9 @@
 // Process: its last calls of each group, and where they stand.
 //
 //   Group::issued, completed     one behind the number of the last call issued, completed
-//   Collective::returned_ns      its device has begun it; issued_ns where a recorder never tells that
-//   Collective::completed_ns     it is done; `failed`: it was given up
-//   Process::closed_ns           when the dump was written; all times are the host's wall clock
-//   Process::capabilities        kRecorded
+//   Collective::returned_ns      its device has begun it; issued_ns where a recorder never tells
+//   that Collective::completed_ns     it is done; `failed`: it was given up Process::closed_ns when
+//   the dump was written; all times are the host's wall clock Process::capabilities kRecorded
 #pragma once
 
 #include <algorithm>

@@ -36,11 +36,10 @@ std::vector<Gap> gaps_of(const Run& run) {
         std::any_of(run.processes.begin(), run.processes.end(),
                     [&](const Process& process) { return process.beside == rank; });
     if (current_process(run, rank) == nullptr)
-      incomplete(
-          fmt::format("rank {} {}", rank.value,
-                      claimed ? "is in two worlds that formed at one time"
-                      : dumps ? "has no dump"
-                              : "has no history"));
+      incomplete(fmt::format("rank {} {}", rank.value,
+                             claimed ? "is in two worlds that formed at one time"
+                             : dumps ? "has no dump"
+                                     : "has no history"));
   }
   for (const Process& process : run.processes) {
     if (process.beside)  // Nothing is judged by it.

@@ -15,7 +15,7 @@ import tempfile
 import time
 
 START = 1_790_000_000_000_000_000
-FRAMES = [{"name": f"f{i}", "filename": f"/home/me/train_{i}.py", "line": 10 + i} for i in range(8)]
+FRAMES = [{"name": f"f{i}", "filename": f"train_{i}.py", "line": 10 + i} for i in range(8)]
 FLOAT, NCCL = "Float", "nccl:all_reduce"
 
 

@@ -16,10 +16,9 @@ void require(bool holds) {
 void read_one(std::span<const std::byte> input) {
   MemorySource source(input);
   DumpRing ring({{"0/nccl", {0, 64}}});
-  const auto head =
-      read_dump(source, "fuzz", [&](const DumpEntry& entry, const DumpWords& words) {
-        ring.add(entry, words);
-      });
+  const auto head = read_dump(source, "fuzz", [&](const DumpEntry& entry, const DumpWords& words) {
+    ring.add(entry, words);
+  });
   if (!head) {
     require(!head.error().what.empty());
     return;

@@ -169,11 +169,11 @@ std::string pickled_dump() {
   const std::string sizes = pickled_list(pickled_list(std::string("K\x04M\x00\x02", 5)));
   std::string entries;
   for (const char seq : {'\1', '\2', '\3'}) {
-    const std::string frame =
-        seq == '\1' ? pickled_map(text("name") + text("step") + text("filename") + text("t.py") +
-                               text("line") + "K\x07") +
-                       std::string("q\0", 2)
-                 : std::string("h\0", 2);
+    const std::string frame = seq == '\1'
+                                  ? pickled_map(text("name") + text("step") + text("filename") +
+                                                text("t.py") + text("line") + "K\x07") +
+                                        std::string("q\0", 2)
+                                  : std::string("h\0", 2);
     entries += pickled_map(
         text("frames") + pickled_list(frame) + text("record_id") + "K" + seq + text("pg_id") +
         std::string("K\0", 2) + text("process_group") + text("0") + text("default_pg") + "\x86" +

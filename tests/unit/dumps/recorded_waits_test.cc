@@ -16,9 +16,9 @@ using testing::begun;
 using testing::calls;
 using testing::DumpCall;
 using testing::DumpFolder;
+using ::testing::HasSubstr;
 using testing::queued;
 using testing::then;
-using ::testing::HasSubstr;
 
 Judgement judged(const DumpFolder& folder) {
   const Result<lockstep::Run> run = history::open_dumps(folder.path());
