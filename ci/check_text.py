@@ -7,11 +7,7 @@ import repository
 
 LINES_MAX = 450
 # Data and texts that are not ours to shape.
-<<<<<<< HEAD
-EXEMPT = re.compile(r"^(LICENSE|tests/golden/|fixtures/(histories|dumps)/|tests/fuzz/corpus/)")
-=======
 EXEMPT = re.compile(r"^(LICENSE|tests/golden/|fixtures/histories/|fixtures/dumps/.*\.tar\.xz|tests/fuzz/corpus/)")
->>>>>>> dumps
 BINARY = (".lsh", ".safetensors", ".png", ".pt", ".npy", ".gz")
 TRAILING_BLANKS_ALLOWED = (".md", ".diff", ".txt")
 # Written in pieces, so that this file does not find itself.

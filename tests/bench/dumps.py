@@ -15,11 +15,7 @@ import tempfile
 import time
 
 START = 1_790_000_000_000_000_000
-<<<<<<< HEAD
-FRAMES = [{"name": f"f{i}", "filename": f"/src/train_{i}.py", "line": 10 + i} for i in range(8)]
-=======
 FRAMES = [{"name": f"f{i}", "filename": f"train_{i}.py", "line": 10 + i} for i in range(8)]
->>>>>>> dumps
 FLOAT, NCCL = "Float", "nccl:all_reduce"
 
 

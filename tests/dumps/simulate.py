@@ -245,11 +245,7 @@ class Job:
         none = 0 if as_json else None
         entry = {
             "frames": [{"name": "all_reduce", "filename": "/usr/lib/python3/site-packages/torch/distributed/distributed_c10d.py",
-<<<<<<< HEAD
-                        "line": 3000}, {"name": "step", "filename": "/src/train.py", "line": op.line}],
-=======
                         "line": 3000}, {"name": "step", "filename": "train.py", "line": op.line}],
->>>>>>> dumps
             "record_id": number, "pg_id": int(op.group), "process_group": (op.group, self.groups.kind[op.group]),
             "thread_name": "python", "thread_id": "140022001425280", "collective_seq_id": op.seq, "p2p_seq_id": op.p2p,
             "op_id": number, "profiling_name": f"{self.flavour}:{name}", "time_created_ns": op.at + at,
