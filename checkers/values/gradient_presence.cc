@@ -7,6 +7,7 @@
 
 #include "checkers/values/references.h"
 #include "harness/model/batch_plan.h"
+#include "harness/model/coverage.h"
 #include "harness/model/group_view.h"
 #include "harness/model/observed_values.h"
 
@@ -49,11 +50,12 @@ struct Fault {
   RankSet ranks{};
 };
 
+/// `whole`: what is not on record was not there.
 std::optional<Fault> fault_of(const std::string& name, const Step& step, const RankSet& among,
-                              const std::string& unused) {
+                              const std::string& unused, bool whole) {
   const auto at = step.present.find(name);
   const RankSet present = at == step.present.end() ? RankSet{} : at->second;
-  const RankSet absent = among.minus(present);
+  const RankSet absent = whole ? among.minus(present) : RankSet{};
   if (step.referred.count(name) > 0) {
     if (absent.empty())
       return std::nullopt;
@@ -94,7 +96,8 @@ Verdict GradientPresence::check(const Job& job) const {
   Verdict verdict{.name = std::string(name())};
   const auto declared = run.plan.contract.find("unused");
   const std::string unused = declared == run.plan.contract.end() ? "" : declared->second;
-  bool unobserved = false;
+  const bool whole = journal_is_whole(run);
+  bool unobserved = !whole;
   for (const auto& [number, step] : steps_of(run)) {
     if (step.referred.empty())
       continue;
@@ -108,7 +111,7 @@ Verdict GradientPresence::check(const Job& job) const {
     std::vector<Fault> faults;
     for (const auto& [parameter, numel] : run.plan.parameters) {
       ++verdict.examined["gradients"];
-      if (auto fault = fault_of(parameter, step, among, unused))
+      if (auto fault = fault_of(parameter, step, among, unused, whole))
         faults.push_back(std::move(*fault));
     }
     if (!faults.empty() && verdict.findings.empty())

@@ -71,9 +71,9 @@ def main():
     for fault, results in sorted(by_fault.items(), key=str):
         print(f"{str(fault):24} {dict(results)}")
     print(dict(counts))
-    right = counts["broken", "right"]
+    right, broken = counts["broken", "right"], sum(n for (kind, _), n in counts.items() if kind == "broken")
     bad = counts["broken", "innocent"] + counts["healthy", "innocent"]
-    return 0 if bad == 0 and 100 * right >= 99 * options.runs else 1
+    return 0 if bad == 0 and 100 * right >= 95 * broken else 1
 
 
 if __name__ == "__main__":

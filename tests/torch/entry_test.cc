@@ -298,7 +298,7 @@ TEST(Entry, OfOursTheTapExportsWhatTheShimCalls) {
       ours, testing::UnorderedElementsAre("lockstep_tap_backend_created", "lockstep_tap_exception",
                                           "lockstep_tap_group_begun", "lockstep_tap_group_created",
                                           "lockstep_tap_leave", "lockstep_tap_python_stack",
-                                          "lockstep_tap_world_left"));
+                                          "lockstep_tap_thread_begun", "lockstep_tap_world_left"));
 }
 
 }  // namespace
