@@ -137,6 +137,19 @@ Json step_request(const Conversation& talk, const StepPlan& plan, Rank rank, std
   return request;
 }
 
+Json init_request(const Conversation& talk, std::int32_t rank, std::int32_t world,
+                  const char* rendezvous, const std::string& device) {
+  return Json{{"message", "init"},
+              {"rank", rank},
+              {"world", world},
+              {"backend", device == "cuda" ? "nccl" : "gloo"},
+              {"device", device},
+              {"dtype", talk.cell().dtype},
+              {"seed", talk.cell().seed},
+              {"timeout_s", 0},
+              {"rendezvous", (talk.paths().scratch / rendezvous).string()}};
+}
+
 }  // namespace
 
 bool all_refused(const Conversation::Answers& answers) {
@@ -171,18 +184,6 @@ Result<Training> begin(Conversation& talk, const std::string& model,
   const Case& cell = talk.cell();
   Training training;
   training.model = model;
-  const auto init = [&](std::int32_t rank, std::int32_t world, const char* rendezvous,
-                        const std::string& device) {
-    return Json{{"message", "init"},
-                {"rank", rank},
-                {"world", world},
-                {"backend", device == "cuda" ? "nccl" : "gloo"},
-                {"device", device},
-                {"dtype", cell.dtype},
-                {"seed", cell.seed},
-                {"timeout_s", 0},
-                {"rendezvous", (talk.paths().scratch / rendezvous).string()}};
-  };
   Json hello{{"message", "hello"}, {"protocol", protocol::kVersion}};
   const auto hosts = talk.ask_ranks([&](Rank) { return hello; });
   if (!hosts)
@@ -191,8 +192,9 @@ Result<Training> begin(Conversation& talk, const std::string& model,
     return done.error();
   talk.plan().versions["torch"] = hosts->front().fields.value("torch", "unknown");
   talk.plan().versions["backend"] = cell.device == "cuda" ? "nccl" : "gloo";
-  if (auto answers = talk.ask_ranks(
-          [&](Rank rank) { return init(rank.value, cell.world_size, "rendezvous", cell.device); });
+  if (auto answers = talk.ask_ranks([&](Rank rank) {
+        return init_request(talk, rank.value, cell.world_size, "rendezvous", cell.device);
+      });
       !answers)
     return answers.error();
   const auto models = talk.ask_ranks([&](Rank) {
@@ -230,7 +232,7 @@ Result<Training> begin(Conversation& talk, const std::string& model,
       !seen)
     return seen.error();
 
-  Json reference_init = init(0, 1, "reference", "cpu");
+  Json reference_init = init_request(talk, 0, 1, "reference", "cpu");
   reference_init["dtype"] = "float64";
   for (const Json& request :
        {hello, reference_init,
