@@ -131,8 +131,6 @@ Json step_request(const Conversation& talk, const StepPlan& plan, Rank rank, std
                {"forwards", plan.forwards}};
   if (plan.memory)
     request["memory"] = true;
-  if (plan.must_refuse)
-    request["must_refuse"] = true;
   add_extras(plan, 1, request);
   return request;
 }

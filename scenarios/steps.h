@@ -50,7 +50,6 @@ struct StepPlan {
   bool buffers_unsynced{};  ///< By the contract, buffers at entry of this step's forwards are each
                             ///< rank's own.
   bool alone{};             ///< Ranks compute by themselves: nobody else's rows or gradients.
-  bool must_refuse{};       ///< What the implementation raises in it, it has to.
   std::vector<std::vector<double>> x{};  ///< By rank: instead of drawn values.
 };
 

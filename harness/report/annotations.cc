@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "harness/base/version.h"
+#include "harness/history/format.h"
 #include "harness/report/pieces.h"
 #include "harness/report/text.h"
 
@@ -61,10 +62,7 @@ std::string fingerprint_of(const Finding& finding, const std::string& root) {
   const std::string text = fmt::format("{}\n{}\n{}\n{}", text_of(finding.code), finding.op,
                                        place == nullptr ? "" : file_of(*place, root).name,
                                        place == nullptr ? "" : place->function);
-  std::uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a
-  for (const char c : text)
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  return fmt::format("{:016x}", hash);
+  return fmt::format("{:016x}", history::hash_bytes(text.data(), text.size()));
 }
 
 std::string message_of(const PlacedFinding& placed) {
