@@ -8,14 +8,43 @@
 
 #include "checkers/hang/rendezvous.h"
 #include "harness/model/group_view.h"
+#include "harness/model/stack_patterns.h"
 
 namespace lockstep::checkers {
 namespace {
+
+constexpr std::uint64_t kLongNs = 2'000'000'000;  // Where nobody is missing it takes milliseconds.
 
 struct Claimant {
   std::int32_t pid{};
   std::uint64_t from_ns{}, until_ns{};
 };
+
+bool raised_while_joining(const Run& run, std::int32_t pid) {
+  return std::any_of(run.raised.begin(), run.raised.end(), [&](const Raised& each) {
+    return each.pid == pid && are_of_joining(each.raised_at.frames);
+  });
+}
+
+/// Of its main thread, where it was in init_process_group as of the last look; else null.
+const StackSample* joins(const Run& run, std::int32_t pid, std::uint64_t cutoff_ns) {
+  const StackSample* last = nullptr;
+  for (const StackSample& stack : run.stacks) {
+    if (stack.pid == pid && stack.tid == pid && stack.at_ns <= cutoff_ns)
+      last = &stack;
+  }
+  return last != nullptr && are_of_joining(last->frames) ? last : nullptr;
+}
+
+/// For good, as far as one process can tell.
+bool failed_or_waits(const Run& run, std::int32_t pid) {
+  if (has_ended(run, pid))
+    return raised_while_joining(run, pid);
+  const StackSample* const last = joins(run, pid, kNeverNs);
+  return last != nullptr && lasted_ns(run, *last, [](const StackSample& stack) {
+                              return are_of_joining(stack.frames);
+                            }) >= kLongNs;
+}
 
 /// That went to join, and to be this rank; by time.
 std::vector<Claimant> claimants_of(const Run& run, Rank rank, std::uint64_t cutoff_ns) {
@@ -23,15 +52,7 @@ std::vector<Claimant> claimants_of(const Run& run, Rank rank, std::uint64_t cuto
   for (const ProcessStart& start : run.starts) {
     if (start.role != Role::kRank || start.rank != rank)
       continue;
-    const StackSample* last = nullptr;
-    for (const StackSample& stack : run.stacks) {
-      if (stack.pid == start.pid && stack.tid == stack.pid && stack.at_ns <= cutoff_ns)
-        last = &stack;
-    }
-    const bool raised = std::any_of(run.raised.begin(), run.raised.end(), [&](const Raised& each) {
-      return each.pid == start.pid && are_of_joining(each.raised_at.frames);
-    });
-    if (!raised && (last == nullptr || !are_of_joining(last->frames)))
+    if (!raised_while_joining(run, start.pid) && joins(run, start.pid, cutoff_ns) == nullptr)
       continue;
     Claimant one{.pid = start.pid, .from_ns = start.at_ns, .until_ns = kNeverNs};
     for (const ProcessEnd& end : run.ends) {
@@ -74,6 +95,26 @@ std::optional<Finding> rank_given_twice(const Run& run, std::uint64_t cutoff_ns)
                   none.empty() ? "" : fmt::format("; nobody is {}", words(none)));
   finding.cause = "whatever starts the ranks gave several of them one RANK";
   return finding;
+}
+
+std::optional<std::string> ranks_that_nobody_can_meet(const Run& run) {
+  const std::optional<Finding> twice = rank_given_twice(run, kNeverNs);
+  if (!twice)
+    return std::nullopt;
+  const Claimant first = claimants_of(run, *twice->culprits.begin(), kNeverNs).front();
+  const auto told = std::find_if(run.starts.begin(), run.starts.end(),
+                                 [&](const auto& start) { return start.pid == first.pid; });
+  std::int32_t started = 0;
+  for (const ProcessStart& start : run.starts) {
+    if (start.parent != told->parent || start.meets_at != told->meets_at)
+      continue;
+    ++started;
+    if (!failed_or_waits(run, start.pid))
+      return std::nullopt;
+  }
+  if (told->meets_at.empty() || started != told->world_size)
+    return std::nullopt;
+  return twice->headline;
 }
 
 }  // namespace lockstep::checkers

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "harness/launch/rank_environment.h"
 #include "harness/os/python_frames.h"
 
 namespace lockstep::launch {
@@ -13,19 +14,29 @@ namespace {
 
 constexpr std::size_t kLooksMax = 256;  // Processes of a family: a millisecond each.
 
+bool is_of_distributed(const os::PythonFrame& frame) {
+  return frame.file.find("/torch/distributed/") != std::string::npos;
+}
+
+bool is_joining(const os::PythonThread& thread) {
+  return std::any_of(thread.frames.begin(), thread.frames.end(), [](const os::PythonFrame& frame) {
+    return frame.function == "init_process_group" && is_of_distributed(frame);
+  });
+}
+
+/// As init_process_group was called, or as what it calls has read in the environment.
 std::optional<Joining> joins(const os::ProcessStat& process) {
   const auto threads = os::read_python_threads(process.id.pid);
   if (!threads)
     return std::nullopt;
   for (const os::PythonThread& thread : *threads) {
+    if (!is_joining(thread))
+      continue;
     for (const os::PythonFrame& frame : thread.frames) {
-      if (frame.function != "init_process_group" ||
-          frame.file.find("/torch/distributed/") == std::string::npos)
-        continue;
       const std::map<std::string, std::int64_t> told(frame.integers.begin(), frame.integers.end());
       const auto rank = told.find("rank"), size = told.find("world_size");
-      if (rank != told.end() && size != told.end() && rank->second >= 0 &&
-          rank->second < size->second)
+      if (is_of_distributed(frame) && rank != told.end() && size != told.end() &&
+          rank->second >= 0 && rank->second < size->second)
         return Joining{process.id, Rank{static_cast<std::int32_t>(rank->second)},
                        static_cast<std::int32_t>(size->second)};
     }
@@ -53,7 +64,7 @@ std::optional<Joining> the_missing_one(const std::vector<Joining>& there,
   for (const os::ProcessStat& sibling : siblings) {
     const bool known = std::any_of(there.begin(), there.end(),
                                    [&](const Joining& one) { return one.id == sibling.id; });
-    if (!known && has_loaded_torch(sibling.id.pid))
+    if (!known && !told_rank(sibling) && has_loaded_torch(sibling.id.pid))
       others.push_back(&sibling);
   }
   const bool one_world = std::all_of(there.begin(), there.end(),

@@ -1,5 +1,5 @@
-// Ranks that no history and no environment tells of: those that stand in init_process_group, by the
-// rank and the size of the world that this function was called with.
+// Ranks that no history tells of so far: those that stand in init_process_group, by the rank and
+// the size of the world that this function was called with, or has read in the environment.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ struct Joining {
 };
 
 /// Of these processes. Where one rank of a world is missing, and the parent of the others has one
-/// more child that has loaded LibTorch, that is the rank. Reads Python frames from outside.
+/// more child that has loaded LibTorch and was told no rank, that is the rank. Reads Python frames
+/// from outside.
 std::vector<Joining> who_joins(const std::vector<os::ProcessStat>& family);
 
 }  // namespace lockstep::launch

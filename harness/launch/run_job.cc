@@ -225,6 +225,8 @@ bool RunJob::Impl::take_ends() {
     process.status_says_nothing = options_.ranks == 0 && !process.is_command &&
                                   a_library_ended(history_directory(), process.process.pid());
     processes_.take_end(process);
+    if (process.failed_to_join)
+      processes_.believe(process);
     loop_.prober().something_happened();
     any = true;
   }
@@ -252,6 +254,10 @@ void RunJob::Impl::tell_last_words(Tracked& process) {
                 .text = words->text,
                 .found_out = who_holds_the_port(words->text),
                 .raised_at = std::move(words->raised_at)};
+  process.failed_to_join =
+      process.role == Role::kRank &&
+      std::any_of(raised.raised_at.frames.begin(), raised.raised_at.frames.end(),
+                  [](const Frame& frame) { return frame.function == "init_process_group"; });
   if (process.role == Role::kOther) {  // Its own words are no rank's.
     if (const Tracked* const rank = processes_.ended_rank(spawned_index(said->text))) {
       raised.rank = rank->rank;
@@ -355,6 +361,7 @@ RunEvent RunJob::wait(Clock::time_point deadline) { return impl_->wait(deadline)
 std::vector<const JobProcess*> RunJob::processes() const { return impl_->processes(); }
 std::int32_t RunJob::world_size() const { return impl_->world_size(); }
 RunJob::Clock::time_point RunJob::last_move() const { return impl_->last_move(); }
+bool RunJob::share_a_rank() const { return impl_->share_a_rank(); }
 void RunJob::sample(bool before_the_end) { impl_->sample(before_the_end); }
 EndReport RunJob::end(const std::string& reason) { return impl_->end(reason); }
 EndReport RunJob::clear() { return impl_->clear(); }

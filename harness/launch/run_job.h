@@ -67,6 +67,8 @@ class RunJob {
   [[nodiscard]] std::int32_t world_size() const;
   /// When a rank last did something that its history shows.
   [[nodiscard]] Clock::time_point last_move() const;
+  /// Two of its processes were given one rank, by one launcher.
+  [[nodiscard]] bool share_a_rank() const;
   /// A look at what every rank does now, written into the journal; for an end that nothing proves.
   void sample(bool before_the_end = false);
 

@@ -49,6 +49,7 @@ class RunJob::Impl {
     return std::max(options_.ranks, search_.world_size());
   }
   [[nodiscard]] Clock::time_point last_move() const { return loop_.prober().last_move(); }
+  [[nodiscard]] bool share_a_rank() const { return processes_.share_a_rank(); }
   [[nodiscard]] bool ended() const { return ended_; }
 
  private:

@@ -25,6 +25,13 @@ bool meet_apart(const Tracked& one, const Tracked& other) {
          one.told.meets_at != other.told.meets_at;
 }
 
+/// One process started both, and told them alike.
+bool told_alike(const Tracked& one, const Tracked& other) {
+  return one.told.parent == other.told.parent && one.told.parent != ::getpid() && one.rank &&
+         one.rank == other.rank && !one.told.meets_at.empty() &&
+         one.told.meets_at == other.told.meets_at;
+}
+
 }  // namespace
 
 Tracked& TrackedProcesses::add(Role role, std::optional<Rank> rank, os::ProcessHandle process,
@@ -118,11 +125,30 @@ bool TrackedProcesses::found(const os::ProcessId& id, Rank rank, bool only_told,
   return true;
 }
 
+void TrackedProcesses::believe(Tracked& process) {
+  if (process.only_told)
+    write_down(process);
+}
+
+bool TrackedProcesses::share_a_rank() const {
+  const auto claims = [](const Tracked& one) { return one.lives() || one.failed_to_join; };
+  for (auto one = processes_.begin(); one != processes_.end(); ++one) {
+    const bool shared = std::any_of(std::next(one), processes_.end(), [&](const Tracked& other) {
+      return told_alike(*one, other) && was_there_with(*one, other) && claims(other);
+    });
+    if (claims(*one) && shared)
+      return true;
+  }
+  return false;
+}
+
 // What was adopted before anybody looked has no parent to tell it by: it is there beside its rank.
+// (Beside one that failed to join stands whoever was given its number as well.)
 void TrackedProcesses::forget_helpers(const Lineage& lineage) {
   const auto beside_its_rank = [&](const Tracked& helper) {
     return std::any_of(processes_.begin(), processes_.end(), [&](const Tracked& process) {
-      return !process.only_told && was_there_with(process, helper) && !meet_apart(process, helper);
+      return !process.only_told && !process.failed_to_join && was_there_with(process, helper) &&
+             !meet_apart(process, helper);
     });
   };
   for (auto at = processes_.begin(); at != processes_.end();) {

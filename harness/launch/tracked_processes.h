@@ -22,6 +22,7 @@ struct Tracked : JobProcess {
   std::optional<std::size_t> error_stream{};  ///< Of its stderr, where we hold it.
   bool only_told{};                           ///< Not written down yet.
   bool is_command{};                          ///< What the user started; it may become a rank.
+  bool failed_to_join{};                      ///< It raised in init_process_group.
   std::uint64_t found_ns{};
   Told told{};
 };
@@ -46,6 +47,11 @@ class TrackedProcesses {
   /// A process was found to be this rank, of a world of this size if that is known. True if it was
   /// not known to be there.
   bool found(const os::ProcessId& id, Rank rank, bool only_told, std::int32_t world_size = 0);
+  /// It went to join, so it is one.
+  void believe(Tracked& process);
+  /// Two of them that live, or failed to join, were told one rank by one process, to meet at one
+  /// place.
+  [[nodiscard]] bool share_a_rank() const;
   /// What was only told to be a rank, and descends from one or is there beside it, is none.
   void forget_helpers(const Lineage& lineage);
   /// The job is over: of the others that were only told, the oldest ones are ranks that never came

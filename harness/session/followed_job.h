@@ -27,6 +27,7 @@ class FollowedJob final : public LiveJob {
     }
     return living;
   }
+  [[nodiscard]] bool share_a_rank() const override { return job_->share_a_rank(); }
   [[nodiscard]] const Run& history() const override { return follower_.run(); }
   void read_on() override { follower_.poll(); }
   [[nodiscard]] std::int32_t world_size() const override { return job_->world_size(); }

@@ -27,6 +27,8 @@ class LiveJob {
   [[nodiscard]] virtual TimePoint last_move() const = 0;
   /// The ranks of whom a process lives.
   [[nodiscard]] virtual RankSet living() const = 0;
+  /// Two of its processes were given one rank, by one launcher.
+  [[nodiscard]] virtual bool share_a_rank() const = 0;
   /// As far as it was read.
   [[nodiscard]] virtual const Run& history() const = 0;
   virtual void read_on() = 0;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "checkers/exit/stuck_at_exit.h"
+#include "checkers/hang/given_twice.h"
 #include "checkers/hang/rendezvous.h"
 #include "checkers/watch/first_divergence.h"
 #include "checkers/worlds.h"
@@ -77,13 +78,15 @@ std::string Watch::follow(LiveJob& job) {
         break;
       case Kind::kEnded:
         job.read_on();
-        if (options_.ranks_are_started && a_rank_failed(job.history()) && !hang_told_)
-          next_look_at_joining_ = clock_() + kLookAtJoiningAfter;
+        if (may_never_join(job))
+          next_look_at_joining_ = std::min(next_look_at_joining_, clock_() + kLookAtJoiningAfter);
         break;
       case Kind::kOrphaned:
         notices_.tell("ORPHANS", event.text);
         break;
       case Kind::kRank:
+        if (!options_.ranks_are_started && may_never_join(job))
+          next_look_at_joining_ = std::min(next_look_at_joining_, clock_() + kLookAtJoiningAfter);
         break;
     }
     if (end)
@@ -123,6 +126,12 @@ std::optional<std::string> Watch::tell_hang(const std::string& what, const LiveJ
   return options_.on_hang == OnHang::kEnd ? std::optional("deadlock: " + what) : std::nullopt;
 }
 
+/// Its ranks: one failed that nobody starts again, or two have one number.
+bool Watch::may_never_join(const LiveJob& job) const {
+  return !hang_told_ && !has_a_group(job.history()) &&
+         (options_.ranks_are_started ? a_rank_failed(job.history()) : job.share_a_rank());
+}
+
 /// Before there is a group no history tells who waits for whom. The pauses grow with the time that
 /// has passed.
 std::optional<std::string> Watch::look_at_joining(LiveJob& job) {
@@ -130,7 +139,8 @@ std::optional<std::string> Watch::look_at_joining(LiveJob& job) {
   if (has_a_group(job.history()))
     return std::nullopt;
   job.sample(/*before_the_end=*/false);
-  auto why = checkers::cannot_all_join(job.history());
+  auto why = options_.ranks_are_started ? checkers::cannot_all_join(job.history())
+                                        : checkers::ranks_that_nobody_can_meet(job.history());
   if (!why)
     next_look_at_joining_ = clock_() + std::clamp<Duration>(stalled_for(job) / 2,
                                                             kLookAtJoiningAfter, kLookAtLeastEvery);

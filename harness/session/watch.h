@@ -45,6 +45,7 @@ class Watch {
  private:
   std::optional<std::string> at_deadline(LiveJob& job);
   std::optional<std::string> tell_hang(const std::string& what, const LiveJob& job);
+  [[nodiscard]] bool may_never_join(const LiveJob& job) const;
   std::optional<std::string> look_at_joining(LiveJob& job);
   std::optional<std::string> look_at_values(LiveJob& job);
   std::string give_up(LiveJob& job);

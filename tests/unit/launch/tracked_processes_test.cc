@@ -89,6 +89,30 @@ TEST(TrackedProcesses, TheGroupSaysWhichRankAndNotTheLauncherOfOne) {
   EXPECT_EQ(known[1].rank, Rank{1});
 }
 
+TEST(TrackedProcesses, BesideOneThatFailedToJoinStandsWhoeverWasGivenItsNumberToo) {
+  const Idle failed, waits;
+  TrackedProcesses processes(nullptr);
+  processes.found(failed.id(), Rank{0}, /*only_told=*/true);
+  processes.found(waits.id(), Rank{0}, /*only_told=*/true);
+  EXPECT_FALSE(processes.share_a_rank()) << "we started both";
+  for (Tracked& process : processes.each())
+    process.told.parent = 1, process.told.meets_at = "127.0.0.1:29500";
+  EXPECT_TRUE(processes.share_a_rank());
+  Tracked& first = processes.each().front();
+  first.ended = os::ExitReport{.exit_status = 1};
+  first.ended_ns = first.found_ns + 1'000'000'000;
+  EXPECT_FALSE(processes.share_a_rank()) << "a helper may end";
+  first.failed_to_join = true;
+  EXPECT_TRUE(processes.share_a_rank());
+  processes.believe(first);
+  const Lineage lineage(nullptr);
+  processes.forget_helpers(lineage);
+  EXPECT_EQ(processes.each().size(), 2U);
+  first.failed_to_join = false;
+  processes.forget_helpers(lineage);
+  EXPECT_EQ(processes.each().size(), 1U);
+}
+
 TEST(TrackedProcesses, OneAttemptAfterTheOtherAreBothTheRank) {
   TrackedProcesses processes(nullptr);
   std::vector<std::int32_t> pids;

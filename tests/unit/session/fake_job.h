@@ -87,6 +87,8 @@ class FakeJob final : public session::LiveJob {
       last_move_ = now_;
   }
   [[nodiscard]] session::TimePoint last_move() const override { return last_move_; }
+  void shares_a_rank() { shares_a_rank_ = true; }
+  [[nodiscard]] bool share_a_rank() const override { return shares_a_rank_; }
   [[nodiscard]] RankSet living() const override { return RankSet::all(history_.plan.world_size); }
   [[nodiscard]] const Run& history() const override { return history_; }
   void read_on() override {}
@@ -109,7 +111,7 @@ class FakeJob final : public session::LiveJob {
   session::TimePoint begun_, now_, last_move_;
   session::Clock clock_{[this] { return now_; }};
   std::multimap<session::TimePoint, Happens> story_{};
-  bool moves_when_looked_at_{};
+  bool moves_when_looked_at_{}, shares_a_rank_{};
 };
 
 /// A watch of such a job, and what it said and wrote down.

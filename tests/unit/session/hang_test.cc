@@ -150,6 +150,52 @@ TEST_F(Joining, ALauncherMayStartTheRankAgain) {
   EXPECT_EQ(watched(failed_before_joining(seconds(3)), false).follow(), "");
 }
 
+/// Rank 0 was given to two processes of a world of two: one raised in init_process_group, the other
+/// waits there.
+lockstep::Run given_twice() {
+  lockstep::Run run = failed_before_joining(seconds(3));
+  run.starts.clear();
+  run.ends[0].rank = Rank{0};
+  for (const std::int32_t pid : {1000, 1001}) {
+    run.starts.push_back({.at_ns = kStart - kMs,
+                          .role = Role::kRank,
+                          .rank = Rank{0},
+                          .pid = pid,
+                          .parent = 900,
+                          .world_size = 2,
+                          .meets_at = "127.0.0.1:29500"});
+  }
+  Raised raised{.at_ns = kStart, .rank = Rank{0}, .pid = 1001, .text = "EADDRINUSE"};
+  raised.raised_at.frames = run.stacks.front().frames;
+  run.raised.push_back(raised);
+  return run;
+}
+
+TEST_F(Joining, OneRankForTwoOfAllThatWereStartedIsForEver) {
+  Watched& run = watched(given_twice(), false);
+  run.job.shares_a_rank();
+  const std::string why =
+      "several processes were given one RANK: rank 0 is there 2 times: pid 1000 and pid 1001; "
+      "nobody is rank 1";
+  EXPECT_EQ(run.follow(), "deadlock: " + why);
+  EXPECT_EQ(run.job.elapsed(), milliseconds(2'500));
+}
+
+TEST_F(Joining, OneMoreMayYetBeStarted) {
+  lockstep::Run three = given_twice();
+  for (ProcessStart& start : three.starts)
+    start.world_size = 3;
+  lockstep::Run elsewhere = given_twice();
+  elsewhere.starts[0].meets_at = "127.0.0.1:29501";
+  lockstep::Run on_its_way = given_twice();
+  on_its_way.stacks.pop_back();
+  for (const lockstep::Run& run : {three, elsewhere, on_its_way}) {
+    Watched& watch = watched(run, false);
+    watch.job.shares_a_rank();
+    EXPECT_EQ(watch.follow(), "");
+  }
+}
+
 TEST_F(Joining, IsOverWhereARankHasAGroup) {
   lockstep::Run run = failed_before_joining(seconds(3));
   run.processes = make_run({{all_reduce("dp", 8)}, {all_reduce("dp", 8)}}).processes;

@@ -20,6 +20,7 @@ class SharedJob final : public session::LiveJob {
   launch::RunEvent wait(session::TimePoint deadline) override { return job_.wait(deadline); }
   void sample(bool before_the_end) override { job_.sample(before_the_end); }
   [[nodiscard]] session::TimePoint last_move() const override { return job_.last_move(); }
+  [[nodiscard]] bool share_a_rank() const override { return job_.share_a_rank(); }
   [[nodiscard]] RankSet living() const override { return job_.living(); }
   [[nodiscard]] const Run& history() const override { return job_.history(); }
   void read_on() override { job_.read_on(); }
