@@ -31,6 +31,7 @@
 #include "checkers/values/replica_memory.h"
 #include "checkers/values/second_derivative.h"
 #include "checkers/watch/finite_values.h"
+#include "checkers/watch/loaded_data.h"
 #include "checkers/watch/replica_drift.h"
 #include "harness/model/coverage.h"
 #include "harness/model/group_view.h"
@@ -236,6 +237,7 @@ Checkers all_checkers() {
   checkers.push_back(std::make_unique<Refusals>());
   checkers.push_back(std::make_unique<ReplicaDrift>());
   checkers.push_back(std::make_unique<FiniteValues>());
+  checkers.push_back(std::make_unique<LoadedData>());
   checkers.push_back(std::make_unique<ExpectedMarks>());
   checkers.push_back(std::make_unique<HistoryComplete>());
   return checkers;

@@ -25,14 +25,6 @@ bool moves_floats(const Collective& call) {
   }
 }
 
-/// Of the reducer's own making: in backward, or in DistributedDataParallel's forward.
-bool is_of_replica(const CallSite& site) {
-  return std::any_of(site.frames.begin(), site.frames.end(), [](const Frame& frame) {
-    return frame.function == "_engine_run_backward" ||
-           std::string_view(frame.function).starts_with("DistributedDataParallel.");
-  });
-}
-
 /// After `since_ns` a member moved as many numbers as the parameter has, and not for the reducer:
 /// whoever averages parameters by himself does.
 bool may_have_averaged(const WatchedSeries& series, std::uint64_t since_ns) {
@@ -134,6 +126,13 @@ bool were_replicas(const std::vector<WatchedSight>& sights, std::size_t until) {
 }
 
 }  // namespace
+
+bool is_of_replica(const CallSite& site) {
+  return std::any_of(site.frames.begin(), site.frames.end(), [](const Frame& frame) {
+    return frame.function == "_engine_run_backward" ||
+           std::string_view(frame.function).starts_with("DistributedDataParallel.");
+  });
+}
 
 bool was_ever_reduced(const WatchedSeries& series) {
   return std::any_of(series.sights.begin(), series.sights.end(), was_reduced);

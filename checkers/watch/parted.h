@@ -23,6 +23,9 @@ struct Parting {
   [[nodiscard]] const WatchedSight& sight() const { return series->sights[told_at]; }
 };
 
+/// Of the reducer's own making: in backward, or in DistributedDataParallel's forward.
+bool is_of_replica(const CallSite& site);
+
 /// The gradients given at some step were averaged over all: not zero, and the same everywhere.
 bool was_ever_reduced(const WatchedSeries& series);
 

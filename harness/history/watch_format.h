@@ -33,7 +33,14 @@ struct WatchHeader {
 };
 static_assert(sizeof(WatchHeader) == 96 && std::is_trivially_copyable_v<WatchHeader>);
 
-enum class WatchKind : std::uint32_t { kTensor = 1, kPoint = 2, kNotWatched = 3, kNonFinite = 4 };
+enum class WatchKind : std::uint32_t {
+  kTensor = 1,
+  kPoint = 2,
+  kNotWatched = 3,
+  kNonFinite = 4,
+  kEpoch = 5,
+  kHandedIn = 6
+};
 
 struct WatchHead {
   WatchKind kind;
@@ -121,6 +128,49 @@ struct WatchNonFiniteRecord {
   std::uint32_t site;
 };
 static_assert(sizeof(WatchNonFiniteRecord) == 40);
+
+/// What a rank handed to one of the first reductions of a group.
+struct WatchHandedInRecord {
+  WatchHead head;
+  std::uint64_t at_ns;
+  std::uint64_t position;  ///< Collectives issued on the group before it.
+  std::uint64_t numel;
+  std::uint64_t digest;
+  double norm;
+  std::uint32_t group;
+  std::uint32_t site;
+};
+static_assert(sizeof(WatchHandedInRecord) == 56);
+
+enum WatchEpochFlag : std::uint32_t {
+  kEnded = 1U << 0,     ///< The loop came to the loader's end.
+  kIndexed = 1U << 1,   ///< The indices of all its samples are known.
+  kTrained = 1U << 2,   ///< An optimizer stepped meanwhile.
+  kShares = 1U << 3,    ///< Its sampler makes shares for ranks, and is told the epoch.
+  kShuffles = 1U << 4,  ///< And says that it shuffles.
+  kDropsLast = 1U << 5,
+};
+
+constexpr std::size_t kWatchBatches = 4;  ///< Of an epoch, that are looked at.
+
+/// A loop over a DataLoader that has come to its end or was left; a text follows: the class of its
+/// sampler, and on the next line where the loop is.
+struct WatchEpochRecord {
+  WatchHead head;
+  std::uint64_t at_ns;
+  std::uint64_t received;  ///< Samples.
+  std::uint64_t batches;
+  std::uint64_t order;                   ///< Digest of the indices, in their order.
+  std::uint64_t digests[kWatchBatches];  ///< Of the first batches; 0: not looked at.
+  std::uint64_t share;                   ///< Samples of a share, as its sampler says.
+  std::uint32_t replicas;                ///< And how many shares.
+  std::uint32_t loader;                  ///< Among those that were read, from 0.
+  std::uint32_t epoch;                   ///< Of this loader, from 1.
+  std::uint32_t flags;
+  std::uint32_t text_bytes;
+  std::uint32_t reserved;
+};
+static_assert(sizeof(WatchEpochRecord) == 104);
 
 constexpr std::uint32_t kWatchSlice = 4096;  ///< Elements of a tensor that are summed.
 

@@ -82,6 +82,36 @@ bool take_non_finite(std::span<const std::byte> bytes, WatchedValues& values) {
   return record.has_value();
 }
 
+bool take_handed_in(std::span<const std::byte> bytes, WatchedValues& values) {
+  const auto record = fixed_part<WatchHandedInRecord>(bytes);
+  if (record)
+    values.handed_in.push_back({record->at_ns, record->position, record->numel, record->digest,
+                                record->norm, record->group, record->site});
+  return record.has_value();
+}
+
+bool take_epoch(std::span<const std::byte> bytes, WatchedValues& values) {
+  const auto record = fixed_part<WatchEpochRecord>(bytes);
+  auto text = record ? text_behind(bytes, sizeof *record, record->text_bytes) : std::nullopt;
+  if (!text)
+    return false;
+  WatchedEpoch epoch{.at_ns = record->at_ns,
+                     .received = record->received,
+                     .batches = record->batches,
+                     .order = record->order,
+                     .share = record->share,
+                     .replicas = record->replicas,
+                     .loader = record->loader,
+                     .epoch = record->epoch,
+                     .flags = record->flags};
+  std::copy(std::begin(record->digests), std::end(record->digests), epoch.digests.begin());
+  const std::size_t line = std::min(text->find('\n'), text->size());
+  epoch.sampler = text->substr(0, line);
+  epoch.place = text->substr(std::min(line + 1, text->size()));
+  values.epochs.push_back(std::move(epoch));
+  return true;
+}
+
 void take_counts(const WatchHeader& header, WatchedValues& values) {
   values.on = true;
   values.steps = header.steps;
@@ -137,6 +167,10 @@ bool WatchReader::take(const WatchHead& head, std::span<const std::byte> record,
       return take_unseen(record, values);
     case WatchKind::kNonFinite:
       return take_non_finite(record, values);
+    case WatchKind::kEpoch:
+      return take_epoch(record, values);
+    case WatchKind::kHandedIn:
+      return take_handed_in(record, values);
   }
   return false;
 }

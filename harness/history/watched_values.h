@@ -1,6 +1,7 @@
 // What the watch saw of the values in one rank, as plain values; see watch_format.h for the words.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -38,11 +39,30 @@ struct WatchedNonFinite {
   std::uint32_t group{}, site{};
 };
 
+/// What a rank handed to one of the first reductions of a group.
+struct WatchedHandedIn {
+  std::uint64_t at_ns{}, position{}, numel{}, digest{};
+  double norm{};
+  std::uint32_t group{}, site{};
+};
+
+/// A loop over a DataLoader; the words are those of history::WatchEpochRecord.
+struct WatchedEpoch {
+  std::uint64_t at_ns{}, received{}, batches{}, order{}, share{};
+  std::array<std::uint64_t, history::kWatchBatches> digests{};
+  std::uint32_t replicas{}, loader{}, epoch{}, flags{};
+  std::string sampler{};  ///< Its class.
+  std::string place{};    ///< "file:line" of the loop; empty where it is not the program's.
+  [[nodiscard]] bool has(std::uint32_t all) const { return (flags & all) == all; }
+};
+
 struct WatchedValues {
   bool on{};  ///< The rank was watched at all.
   std::vector<WatchedTensor> tensors{};
   std::vector<WatchedPoint> points{};
   std::vector<WatchedNonFinite> non_finite{};
+  std::vector<WatchedHandedIn> handed_in{};
+  std::vector<WatchedEpoch> epochs{};
   std::vector<std::string> unseen{};  ///< What was not watched, and why.
   std::uint64_t steps{}, watched{}, dropped{};
   std::uint64_t first_ns{}, steady_ns{}, steady_since_ns{}, steady_until_ns{}, interval{};

@@ -42,6 +42,12 @@ struct PythonApi {
   void (*forget_error)();
   void (*keep)(void* object);
   void (*release)(void* object);
+  void (*fetch_error)(void** type, void** value, void** trace);
+  void (*restore_error)(void* type, void* value, void* trace);
+  int (*error_is)(void* type);
+  void* (*new_method)(void* function);  // Bound as one that is written in Python.
+  void** stop_iteration;
+  void** exception;
   void* none;
   void* cell_type;
 
@@ -61,6 +67,9 @@ struct PythonApi {
            get(real, "PyFloat_AsDouble") && get(new_real, "PyFloat_FromDouble") &&
            get(text, "PyUnicode_AsUTF8") && get(attribute, "PyObject_GetAttrString") &&
            get(error, "PyErr_Occurred") && get(forget_error, "PyErr_Clear") &&
+           get(fetch_error, "PyErr_Fetch") && get(restore_error, "PyErr_Restore") &&
+           get(error_is, "PyErr_ExceptionMatches") && get(new_method, "PyInstanceMethod_New") &&
+           get(stop_iteration, "PyExc_StopIteration") && get(exception, "PyExc_Exception") &&
            get(keep, "Py_IncRef") && get(release, "Py_DecRef") && get(none, "_Py_NoneStruct") &&
            get(cell_type, "PyCell_Type");
   }

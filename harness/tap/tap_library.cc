@@ -21,6 +21,7 @@
 #include "harness/tap/store_keys.cc"
 #include "harness/tap/tap.cc"
 #include "harness/tap/watch.cc"
+#include "harness/tap/watch_data.cc"
 #include "harness/tap/watched_tensors.cc"
 
 namespace lockstep::tap {

@@ -6,49 +6,39 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "harness/history/watch_writer.h"
 #include "harness/python/variables.h"
 #include "harness/tap/operation.h"
 #include "harness/tap/passing.h"
-#include "harness/tap/python_api.h"
+#include "harness/tap/watch_state.h"
 #include "harness/tap/watched_tensors.h"
 
 namespace lockstep::tap {
+
+WatchState* watch = nullptr;
+
+void write_unseen(const char* text) {
+  const std::lock_guard<std::mutex> lock(watch->mutex);
+  const std::size_t length = strnlen(text, 1000);
+  auto* const record =
+      watch->file.begin<history::WatchUnseenRecord>(history::WatchKind::kNotWatched, length);
+  if (record == nullptr)
+    return;
+  record->at_ns = history::clock_ns(CLOCK_MONOTONIC);
+  record->text_bytes = static_cast<std::uint32_t>(length);
+  std::memcpy(record + 1, text, length);
+  watch->file.commit(*record);
+}
+
 namespace {
 
 using history::WatchEntry;
 using history::WatchKind;
 
-/// Never destroyed, as the recorder.
-struct WatchState {
-  std::string script;
-  PythonApi python{};
-  void* made = nullptr;  ///< The script's function.
-  std::mutex mutex{};    ///< Of the file.
-  history::WatchWriter file{};
-  std::uint32_t tensors = 0;
-  std::atomic<std::uint32_t> non_finite{};
-  std::atomic<bool> asked{}, told_unread{};
-};
-WatchState* watch = nullptr;
-
-using Arguments = void* const*;
-
 // --- What the script calls
-
-void* nothing() {
-  watch->python.keep(watch->python.none);
-  return watch->python.none;
-}
-
-std::uint32_t small(void* object) {
-  return static_cast<std::uint32_t>(watch->python.number(object));
-}
 
 void* arrive(void*, Arguments arguments, std::ptrdiff_t) {
   if (!watch->file.writes())
@@ -71,12 +61,12 @@ void* define_tensor(void*, Arguments arguments, std::ptrdiff_t) {
   const char* const name = watch->python.text(arguments[3]);
   const at::Tensor tensor = tensor_of(watch->python, arguments[4]);
   if (name == nullptr || !tensor.defined() || !watch->file.writes())
-    return nothing();
+    return no_value();
   const std::lock_guard<std::mutex> lock(watch->mutex);
   const std::size_t length = std::strlen(name);
   auto* const record = watch->file.begin<history::WatchTensorRecord>(WatchKind::kTensor, length);
   if (record == nullptr)
-    return nothing();
+    return no_value();
   Counts counts;
   counts.add(tensor);
   const std::uint32_t flags = small(arguments[5]);
@@ -179,23 +169,10 @@ void write_point(std::vector<SeenParameter>& all, history::WatchPointRecord plac
   watch->file.commit(*record);
 }
 
-void write_unseen(const char* text) {
-  const std::lock_guard<std::mutex> lock(watch->mutex);
-  const std::size_t length = strnlen(text, 1000);
-  auto* const record =
-      watch->file.begin<history::WatchUnseenRecord>(WatchKind::kNotWatched, length);
-  if (record == nullptr)
-    return;
-  record->at_ns = history::clock_ns(CLOCK_MONOTONIC);
-  record->text_bytes = static_cast<std::uint32_t>(length);
-  std::memcpy(record + 1, text, length);
-  watch->file.commit(*record);
-}
-
 /// point(group, optimizer, position, ordinal, step, groups)
 void* look_at_point(void*, Arguments arguments, std::ptrdiff_t) {
   if (!watch->file.writes())
-    return nothing();
+    return no_value();
   history::WatchPointRecord place{};
   place.group = small(arguments[0]);
   place.optimizer = small(arguments[1]);
@@ -210,13 +187,13 @@ void* look_at_point(void*, Arguments arguments, std::ptrdiff_t) {
   if (unread && !watch->told_unread.exchange(true))
     write_unseen("parameters that are not in memory of the CPU, or not side by side");
   watch->python.restore_thread(thread);
-  return nothing();
+  return no_value();
 }
 
 /// tell(cost, steady since, steady until, interval)
 void* tell(void*, Arguments arguments, std::ptrdiff_t) {
   if (!watch->file.writes())
-    return nothing();
+    return no_value();
   const auto value = [&](int i) {
     return static_cast<std::uint64_t>(watch->python.number(arguments[i]));
   };
@@ -226,29 +203,14 @@ void* tell(void*, Arguments arguments, std::ptrdiff_t) {
   header.steady_since_ns = value(1);
   header.steady_until_ns = value(2);
   header.interval = value(3);
-  return nothing();
+  return no_value();
 }
 
 void* unseen(void*, Arguments arguments, std::ptrdiff_t) {
   const char* const text = watch->python.text(arguments[0]);
   if (text != nullptr && watch->file.writes())
     write_unseen(text);
-  return nothing();
-}
-
-/// What is thrown in torch must not pass the interpreter.
-template <auto kFunction>
-void* guarded(void* self, Arguments arguments, std::ptrdiff_t count) {
-  void* result = nullptr;
-  try {
-    result = kFunction(self, arguments, count);
-  } catch (const std::exception& error) {
-    if (watch->file.writes())
-      write_unseen(error.what());
-  }
-  if (watch->python.error() != nullptr)
-    watch->python.forget_error();
-  return result == nullptr ? nothing() : result;
+  return no_value();
 }
 
 // --- The way in
@@ -289,8 +251,19 @@ void* namespace_of_script() {
   };
   for (Method& method : methods)
     set(method.name, python.new_function(&method, nullptr, nullptr));
+  for (Method& method : loader_methods())
+    set(method.name, python.new_function(&method, nullptr, nullptr));
   set("BUDGET", python.new_real(budget()));
   return names;
+}
+
+bool evaluate(const std::string& path, void* names) {
+  const PythonApi& python = watch->python;
+  void* const code = python.compile(text_of_file(path).c_str(), "<lockstep watch>", kWholeFile);
+  void* const result = code == nullptr ? nullptr : python.evaluate(code, names, names);
+  if (python.error() != nullptr)
+    python.forget_error();
+  return result != nullptr;
 }
 
 /// Called by the interpreter in its main thread, between two instructions of the program's.
@@ -300,15 +273,14 @@ int install(void*) {
   if (python.entry(python.modules(), "torch.optim.optimizer") == nullptr ||
       !watch->file.open(recorder->writer->path()))
     return 0;
-  const std::string script = text_of_file(watch->script);
   void* const names = namespace_of_script();
-  void* const code = python.compile(script.c_str(), "<lockstep watch>", kWholeFile);
-  void* const result = code == nullptr ? nullptr : python.evaluate(code, names, names);
-  watch->made = result == nullptr ? nullptr : python.entry(names, "made");  // It lives in them.
-  if (python.error() != nullptr) {
-    python.forget_error();
-    write_unseen("anything: the script of the watch did not run");
-  }
+  const std::string folder = watch->script.substr(0, watch->script.rfind('/') + 1);
+  bool whole = evaluate(watch->script, names);
+  watch->made = whole ? python.entry(names, "made") : nullptr;  // It lives in them.
+  whole = whole && evaluate(folder + "loaders.py", names);
+  if (!whole)
+    write_unseen(watch->made == nullptr ? "anything: the script of the watch did not run"
+                                        : "loaders: the script of the watch did not run");
   __atomic_store_n(&recorder->watching, watch->made != nullptr, __ATOMIC_RELEASE);
   return 0;
 }
@@ -379,6 +351,8 @@ void begin_watch() {
 void watch_call(const Groups::Known& known, const Call& call) {
   if (is_reduction(call.issue.op) && call.input != nullptr && !is_finite(*call.input))
     write_non_finite(known, call);
+  if (is_reduction(call.issue.op) && call.input != nullptr)
+    look_at_handed_in(known, call);
   if (watch->python.this_thread() == nullptr)
     return;
   void* const replica = replica_being_made();

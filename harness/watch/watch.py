@@ -1,6 +1,7 @@
 """The part of `lockstep run --watch` that runs in the interpreter of a rank.
 
-It is no module: the tap (harness/tap/watch.cc) executes it once, in a namespace of its own, with these functions in it:
+It is no module: the tap (harness/tap/watch.cc) executes it once, with loaders.py behind it, in a namespace of its own,
+with these functions in it:
 
     arrive(group)            counts a step; collectives issued on the group so far
     tensor(...), point(...)  write down a tensor of a replica, and the values at one step
@@ -24,6 +25,7 @@ WORLD = 0  # The first group of the process.
 replicas = []  # In the order in which they were made.
 optimizers = weakref.WeakKeyDictionary()
 told = set()
+stepped = [0]  # Calls of step().
 
 
 def tell_unseen(text):
@@ -196,6 +198,7 @@ def look(optimizer, steps):
 
 
 def watch_step(optimizer):
+    stepped[0] += 1
     try:
         steps = optimizers.get(optimizer)
         if steps is None:

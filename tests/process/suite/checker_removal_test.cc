@@ -14,8 +14,9 @@ namespace {
 const std::set<std::string> kGuards{"marks", "history"};
 // They judge programs only: the suite knows better.
 const std::set<std::string> kOfPrograms{
-    "descriptors", "exiting",   "joining",  "devices",  "finite",
-    "leftovers",   "loop-exit", "refusals", "replicas", "unreduced-gradients"};
+    "descriptors",        "exiting",     "joining",   "devices",  "finite",
+    "leftovers",          "loaded-data", "loop-exit", "refusals", "replicas",
+    "unreduced-gradients"};
 // They tell a figure, and find nothing wrong.
 const std::set<std::string> kFigures{"replica-memory"};
 
