@@ -57,6 +57,15 @@ int run_suite_command(const SuiteCommand& command, const std::vector<std::string
 int run_check_command(const std::string& run_directory, const Output& output);
 /// `to`: the page; empty: report.html in that directory.
 int run_show_command(const std::string& run_directory, const std::string& to);
+enum class ExportAs : std::uint8_t { kProgram, kPerfetto };
+
+struct ExportCommand {
+  std::string run_directory{};
+  ExportAs as{};
+  bool fixed{};
+  std::string to{};  ///< Empty: standard output; of a trace RUN/trace.perfetto-trace.
+};
+int run_export_command(const ExportCommand& command);
 /// `run_directory`: only of that run; empty: of all. `dry_run`: only list.
 int run_clean_command(const std::string& run_directory, bool dry_run);
 int run_explain_command(const std::string& code);

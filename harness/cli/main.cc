@@ -57,6 +57,7 @@ struct Parsed {
   std::string code{};
   TapBuild tap{};
   Output check_output{};
+  ExportCommand export_{};
 };
 
 void add_suite(CLI::App& app, Parsed& parsed) {
@@ -125,6 +126,21 @@ void add_run(CLI::App& app, Parsed& parsed) {
   run.footer("The program and its arguments follow --: lockstep run -n 2 -- python train.py");
 }
 
+void add_export(CLI::App& app, Parsed& parsed) {
+  CLI::App& command = *app.add_subcommand(
+      "export", "Write what a run called as a program that calls it again, or as a trace");
+  command.add_option("RUN", parsed.export_.run_directory, "Its directory, or one of dumps")
+      ->required();
+  add_choice<ExportAs>(command, "--to", parsed.export_.as,
+                       {{"program", ExportAs::kProgram}, {"perfetto", ExportAs::kPerfetto}});
+  command.get_option("--to")->required();
+  command.add_flag("--fixed", parsed.export_.fixed,
+                   "Of a program the twin in which all ranks make the calls, and which ends");
+  command.add_option("--out", parsed.export_.to,
+                     "Where to write it (default: a program to standard output, a trace to "
+                     "RUN/trace.perfetto-trace)");
+}
+
 // What follows "--" is the user's, word for word: CLI11 would take "[1,2]" for a list.
 std::vector<std::string> take_command(int& argc, char** argv) {
   char** const end = argv + argc;
@@ -167,6 +183,7 @@ int run(int argc, char** argv) {
   CLI::App& show = *app.add_subcommand("show", "Make one page of a run, to be read in a browser");
   show.add_option("RUN", parsed.run, "Its directory")->required();
   show.add_option("--html", page, "Where to write it (default RUN/report.html)");
+  add_export(app, parsed);
   bool dry_run{};
   CLI::App& clean = *app.add_subcommand(
       "clean", "End what runs left behind whose lockstep was killed as a whole");
@@ -199,6 +216,8 @@ int run(int argc, char** argv) {
     return run_check_command(parsed.run, parsed.check_output);
   if (show.parsed())
     return run_show_command(parsed.run, page);
+  if (app.got_subcommand("export"))
+    return run_export_command(parsed.export_);
   if (clean.parsed())
     return run_clean_command(parsed.run, dry_run);
   if (explain.parsed())
