@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 
-DEADLINE_S = 120
+DEADLINE_S = 240
 
 
 @dataclasses.dataclass
