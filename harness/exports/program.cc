@@ -199,8 +199,7 @@ std::string steps_text(const Item& item) {
   return text;
 }
 
-void write_body(const std::vector<Item>& body, std::size_t depth, bool is_start,
-                std::string& text) {
+void write_body(const std::vector<Item>& body, std::size_t depth, std::string& text) {
   const std::string indent(4 * depth, ' ');
   for (const Item& item : body) {
     if (!item.step.empty()) {
@@ -211,7 +210,9 @@ void write_body(const std::vector<Item>& body, std::size_t depth, bool is_start,
       continue;
     }
     const std::string variable = item.variable.empty() ? "turn" : item.variable;
-    if (item.runs_out) {
+    if (item.ours) {
+      text += fmt::format("{}def turn() -> None:\n", indent);
+    } else if (item.runs_out) {
       text += fmt::format("{}for {} in rounds({}):\n", indent, variable, steps_text(item));
     } else if (item.variable.empty()) {
       text += fmt::format("{}while again({}):\n", indent, steps_text(item));
@@ -220,7 +221,9 @@ void write_body(const std::vector<Item>& body, std::size_t depth, bool is_start,
       text += fmt::format("{}    if not again({}):\n{}        break\n", indent, steps_text(item),
                           indent);
     }
-    write_body(item.body, depth + 1, is_start, text);
+    write_body(item.body, depth + 1, text);
+    if (item.ours)
+      text += fmt::format("{}repeat(turn, {})\n", indent, steps_text(item));
   }
 }
 
@@ -229,7 +232,7 @@ std::string functions_text(const Walk& walk) {
   for (const Function& function : walk.functions()) {
     text += fmt::format("\n\ndef {}(at: tuple) -> None:{}\n", function.name,
                         function.about.empty() ? "" : "  # " + function.about);
-    write_body(function.body, 1, false, text);
+    write_body(function.body, 1, text);
   }
   return text;
 }

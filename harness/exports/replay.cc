@@ -157,6 +157,22 @@ bool shows_a_wait(const Replay& replay) {
   });
 }
 
+/// Of a rank that stands elsewhere a program can show that it sleeps, and no more.
+bool sleeper_is_known(const Replay& replay, const Finding& finding) {
+  const auto sleeps = [&](Rank rank) {
+    return replay.ranks[static_cast<std::size_t>(rank.value)].end == RankEnd::kSleeps;
+  };
+  const bool any = std::any_of(finding.culprits.begin(), finding.culprits.end(), sleeps);
+  switch (finding.code) {
+    case Code::kStalledOutside:
+      return any;
+    case Code::kAbsentRank:
+      return !finding.culprits.empty() && !any;
+    default:
+      return true;
+  }
+}
+
 /// Functions that all calls are made from, at one line, lead to no other place.
 void leave_out_common_places(Replay& replay) {
   const auto common = [&] {
@@ -331,6 +347,10 @@ Result<Replay> replay_of(const Job& job, const Finding& finding) {
   if (family_of(finding.code) != Family::kMismatch && !shows_a_wait(replay))
     return refused("a rank that waits outside all calls, as for the store",
                    "ranks that wait in a call");
+  if (!sleeper_is_known(replay, finding))
+    return refused(fmt::format("{}, and what kept the rank that did not come is no call",
+                               text_of(finding.code)),
+                   "ranks that all wait in calls, or one that is stalled by itself");
   replay.notes = cut.notes();
   shrink(replay);
   leave_out_common_places(replay);
