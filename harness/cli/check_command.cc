@@ -18,11 +18,21 @@ int run_show_command(const std::string& run_directory, const std::string& to) {
   return 0;
 }
 
-int run_check_command(const std::string& run_directory, const Output& output) {
-  const Result<JudgedRun> judged = judged_run(run_directory);
+int run_check_command(const std::string& run_directory, const std::string& baseline,
+                      const Output& output) {
+  Result<std::vector<KnownFinding>> known = std::vector<KnownFinding>();
+  if (!baseline.empty())
+    known = read_baseline(baseline);
+  if (!known)
+    return report_error(known.error());
+  Result<JudgedRun> judged = judged_run(run_directory);
   if (!judged)
     return report_error(judged.error());
-  const Report& report = judged->report;
+  Report& report = judged->report;
+  if (!baseline.empty())
+    use_baseline(report, *known,
+                 judged->worlds.empty() ? std::vector<std::string>()
+                                        : judged->worlds.back().run.plan.required_checks);
   if (!judged->of_dumps) {
     if (auto saved = save_report(report, run_directory); !saved)
       return report_error(saved.error());

@@ -50,6 +50,11 @@ void add_output(CLI::App& command, Output& output) {
                            {"never", ColorChoice::kNever}});
 }
 
+void add_baseline(CLI::App& command, std::string& baseline) {
+  command.add_option("--baseline", baseline,
+                     "The report.json of an earlier run: fail only on what is new");
+}
+
 struct Parsed {
   SuiteCommand suite{};
   RunCommand job{};
@@ -57,6 +62,7 @@ struct Parsed {
   std::string code{};
   TapBuild tap{};
   Output check_output{};
+  std::string check_baseline{};
   ExportCommand export_{};
 };
 
@@ -79,6 +85,7 @@ void add_suite(CLI::App& app, Parsed& parsed) {
                    "Where to write; new or empty (default .lockstep/<id>)");
   suite.add_flag("--list", parsed.suite.list, "Print the cases and run nothing");
   suite.add_flag("--mutants", parsed.suite.list_mutants, "Print the mutants and run nothing");
+  add_baseline(suite, parsed.suite.baseline);
   add_output(suite, parsed.suite.output);
 }
 
@@ -112,6 +119,7 @@ void add_run(CLI::App& app, Parsed& parsed) {
   run.add_option("--allow", command.allowed,
                  "CODE@FILE:FUNCTION: what is found there is meant (repeatable; or a line with a "
                  "reason in lockstep.allow)");
+  add_baseline(run, command.baseline);
   add_choice<session::OnDivergence>(
       run, "--on-divergence", command.on_divergence,
       {{"end", session::OnDivergence::kEnd}, {"report", session::OnDivergence::kReport}});
@@ -178,6 +186,7 @@ int run(int argc, char** argv) {
   CLI::App& check =
       *app.add_subcommand("check", "Judge a finished run again, without running anything");
   check.add_option("RUN", parsed.run, "Its directory, or one of Flight Recorder dumps")->required();
+  add_baseline(check, parsed.check_baseline);
   add_output(check, parsed.check_output);
   std::string page;
   CLI::App& show = *app.add_subcommand("show", "Make one page of a run, to be read in a browser");
@@ -213,7 +222,7 @@ int run(int argc, char** argv) {
   if (app.got_subcommand("run"))
     return run_run_command(parsed.job);
   if (check.parsed())
-    return run_check_command(parsed.run, parsed.check_output);
+    return run_check_command(parsed.run, parsed.check_baseline, parsed.check_output);
   if (show.parsed())
     return run_show_command(parsed.run, page);
   if (app.got_subcommand("export"))
