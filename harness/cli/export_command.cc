@@ -5,13 +5,13 @@
 #include <optional>
 #include <utility>
 
-#include "checkers/worlds.h"
 #include "harness/base/version.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/judged_run.h"
 #include "harness/exports/perfetto.h"
 #include "harness/exports/program.h"
 #include "harness/history/run_directory.h"
+#include "harness/session/job_report.h"
 
 namespace lockstep::cli {
 namespace {
@@ -26,18 +26,10 @@ std::vector<Finding> findings_of(const Report& report) {
   return findings;
 }
 
-const Run* run_of(const std::vector<World>& worlds, const Finding& finding) {
-  for (std::size_t i = 0; i < worlds.size(); ++i) {
-    if (finding.world == checkers::name_of(worlds, i))
-      return &worlds[i].run;
-  }
-  return worlds.size() == 1 ? &worlds.front().run : nullptr;
-}
-
 Result<std::string> program_of(const JudgedRun& judged, bool fixed) {
   std::optional<Error> why;
   for (const Finding& finding : findings_of(judged.report)) {
-    const Run* const run = run_of(judged.worlds, finding);
+    const Run* const run = session::run_of(judged.worlds, finding);
     if (run == nullptr)
       continue;
     Result<exports::Replay> replay = exports::replay_of(Job(*run), finding);

@@ -119,6 +119,14 @@ JudgedJob judged_job(Run run) {
 
 Report job_report(Run run) { return judged_job(std::move(run)).report; }
 
+const Run* run_of(const std::vector<World>& worlds, const Finding& finding) {
+  for (std::size_t i = 0; i < worlds.size(); ++i) {
+    if (finding.world == checkers::name_of(worlds, i))
+      return &worlds[i].run;
+  }
+  return worlds.size() == 1 ? &worlds.front().run : nullptr;
+}
+
 std::vector<std::string> check_names() {
   std::vector<std::string> names;
   for (const auto& checker : checkers::all_checkers())

@@ -21,6 +21,9 @@ struct JudgedJob {
 JudgedJob judged_job(Run run);
 Report job_report(Run run);
 
+/// The world that a finding is about; null if that is not said.
+const Run* run_of(const std::vector<World>& worlds, const Finding& finding);
+
 /// The names that --require takes.
 std::vector<std::string> check_names();
 
