@@ -1,69 +1,48 @@
 #include <cstdio>
-#include <utility>
 
 #include "harness/cli/commands.h"
-#include "harness/history/flight_recorder.h"
-#include "harness/history/run_directory.h"
-#include "harness/model/worlds.h"
-#include "harness/session/dump_report.h"
-#include "harness/session/job_report.h"
+#include "harness/cli/judged_run.h"
 #include "harness/session/picture.h"
 
 namespace lockstep::cli {
-namespace {
-
-/// Dumps are somebody else's, and their folder is only read.
-Result<Report> judge_dumps(const std::string& path) {
-  const Result<Run> run = history::open_dumps(path);
-  if (!run)
-    return run.error();
-  return session::dump_report(*run);
-}
-
-/// A suite or a case of one, or a job.
-Result<Report> judge_directory(const std::string& directory) {
-  Result<Run> run = history::open_run(directory);
-  if (!run)
-    return run.error();
-  const bool suite = !run->plan.cases.empty() || !run->plan.case_id.empty();
-  return suite ? judge_saved(directory) : session::job_report(std::move(*run));
-}
-
-}  // namespace
 
 int run_show_command(const std::string& run_directory, const std::string& to) {
-  const Result<Report> report = judge_directory(run_directory);
-  if (!report)
-    return report_error(report.error());
-  std::vector<World> worlds;
-  if (report->cases.empty()) {
-    Result<Run> run = history::open_run(run_directory);
-    if (!run)
-      return report_error(run.error());
-    worlds = worlds_of(std::move(*run));
-  }
+  const Result<JudgedRun> judged = judged_run(run_directory);
+  if (!judged)
+    return report_error(judged.error());
   const std::string path = to.empty() ? run_directory + "/report.html" : to;
-  if (auto written = write_file(path, session::render_page(*report, worlds)); !written)
+  const std::string page = session::render_page(judged->report, judged->worlds);
+  if (auto written = write_file(path, page); !written)
     return report_error(written.error());
   std::printf("%s\n", shown_path(path).c_str());
   return 0;
 }
 
-int run_check_command(const std::string& run_directory, const Output& output) {
-  const bool dumps = history::holds_dumps(run_directory);
-  const Result<Report> report = dumps ? judge_dumps(run_directory) : judge_directory(run_directory);
-  if (!report)
-    return report_error(report.error());
-  if (!dumps) {
-    if (auto saved = save_report(*report, run_directory); !saved)
+int run_check_command(const std::string& run_directory, const std::string& baseline,
+                      const Output& output) {
+  Result<std::vector<KnownFinding>> known = std::vector<KnownFinding>();
+  if (!baseline.empty())
+    known = read_baseline(baseline);
+  if (!known)
+    return report_error(known.error());
+  Result<JudgedRun> judged = judged_run(run_directory);
+  if (!judged)
+    return report_error(judged.error());
+  Report& report = judged->report;
+  if (!baseline.empty())
+    use_baseline(report, *known,
+                 judged->worlds.empty() ? std::vector<std::string>()
+                                        : judged->worlds.back().run.plan.required_checks);
+  if (!judged->of_dumps) {
+    if (auto saved = save_report(report, run_directory); !saved)
       return report_error(saved.error());
   }
   HumanOptions options = human_options_here(output, run_directory);
-  if (dumps)
+  if (judged->of_dumps)
     options.directory.clear();  // Nothing is saved there.
-  const std::string text = render(*report, output, options);
+  const std::string text = render(report, output, options);
   std::fwrite(text.data(), 1, text.size(), stdout);
-  return report->exit_status;
+  return report.exit_status;
 }
 
 }  // namespace lockstep::cli

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/report/baseline.h"
 #include "harness/report/human.h"
 #include "harness/session/watch.h"
 #include "scenarios/suite.h"
@@ -32,6 +33,7 @@ struct SuiteCommand {
   std::string run_directory{};  ///< Empty: .lockstep/<id>.
   bool list{};
   bool list_mutants{};
+  std::string baseline{};  ///< A report.json; empty: none.
   Output output{};
 };
 
@@ -49,14 +51,26 @@ struct RunCommand {
   std::vector<std::string> allowed{};  ///< CODE@FILE:FUNCTION
   double watch_budget{1};              ///< Percent of the time of the program.
   std::vector<std::string> allowed_survivors{};
+  std::string baseline{};  ///< A report.json; empty: none.
   ColorChoice color{ColorChoice::kAuto};
 };
 
 int run_run_command(const RunCommand& command);
 int run_suite_command(const SuiteCommand& command, const std::vector<std::string>& arguments);
-int run_check_command(const std::string& run_directory, const Output& output);
+/// `baseline`: a report.json; empty: none.
+int run_check_command(const std::string& run_directory, const std::string& baseline,
+                      const Output& output);
 /// `to`: the page; empty: report.html in that directory.
 int run_show_command(const std::string& run_directory, const std::string& to);
+enum class ExportAs : std::uint8_t { kProgram, kPerfetto };
+
+struct ExportCommand {
+  std::string run_directory{};
+  ExportAs as{};
+  bool fixed{};
+  std::string to{};  ///< Empty: standard output; of a trace RUN/trace.perfetto-trace.
+};
+int run_export_command(const ExportCommand& command);
 /// `run_directory`: only of that run; empty: of all. `dry_run`: only list.
 int run_clean_command(const std::string& run_directory, bool dry_run);
 int run_explain_command(const std::string& code);
@@ -70,6 +84,15 @@ int run_tap_build_command(const TapBuild& build);
 
 /// Errors: kIo.
 Result<void> write_file(const std::string& path, const std::string& text);
+
+/// Of a source; empty where it cannot be read.
+std::string line_text(const SiteRef& site);
+
+Result<std::vector<KnownFinding>> read_baseline(const std::string& path);
+
+/// What it knows is no error any more, and what of it is not found any more is said on stderr.
+void use_baseline(Report& report, const std::vector<KnownFinding>& known,
+                  const std::vector<std::string>& required);
 
 /// "lockstep: WHAT" and the next step, to stderr. Returns the status that goes with its kind.
 int report_error(const Error& error);

@@ -50,6 +50,11 @@ void add_output(CLI::App& command, Output& output) {
                            {"never", ColorChoice::kNever}});
 }
 
+void add_baseline(CLI::App& command, std::string& baseline) {
+  command.add_option("--baseline", baseline,
+                     "The report.json of an earlier run: fail only on what is new");
+}
+
 struct Parsed {
   SuiteCommand suite{};
   RunCommand job{};
@@ -57,6 +62,8 @@ struct Parsed {
   std::string code{};
   TapBuild tap{};
   Output check_output{};
+  std::string check_baseline{};
+  ExportCommand export_{};
 };
 
 void add_suite(CLI::App& app, Parsed& parsed) {
@@ -78,6 +85,7 @@ void add_suite(CLI::App& app, Parsed& parsed) {
                    "Where to write; new or empty (default .lockstep/<id>)");
   suite.add_flag("--list", parsed.suite.list, "Print the cases and run nothing");
   suite.add_flag("--mutants", parsed.suite.list_mutants, "Print the mutants and run nothing");
+  add_baseline(suite, parsed.suite.baseline);
   add_output(suite, parsed.suite.output);
 }
 
@@ -111,6 +119,7 @@ void add_run(CLI::App& app, Parsed& parsed) {
   run.add_option("--allow", command.allowed,
                  "CODE@FILE:FUNCTION: what is found there is meant (repeatable; or a line with a "
                  "reason in lockstep.allow)");
+  add_baseline(run, command.baseline);
   add_choice<session::OnDivergence>(
       run, "--on-divergence", command.on_divergence,
       {{"end", session::OnDivergence::kEnd}, {"report", session::OnDivergence::kReport}});
@@ -123,6 +132,21 @@ void add_run(CLI::App& app, Parsed& parsed) {
                            {"always", ColorChoice::kAlways},
                            {"never", ColorChoice::kNever}});
   run.footer("The program and its arguments follow --: lockstep run -n 2 -- python train.py");
+}
+
+void add_export(CLI::App& app, Parsed& parsed) {
+  CLI::App& command = *app.add_subcommand(
+      "export", "Write what a run called as a program that calls it again, or as a trace");
+  command.add_option("RUN", parsed.export_.run_directory, "Its directory, or one of dumps")
+      ->required();
+  add_choice<ExportAs>(command, "--to", parsed.export_.as,
+                       {{"program", ExportAs::kProgram}, {"perfetto", ExportAs::kPerfetto}});
+  command.get_option("--to")->required();
+  command.add_flag("--fixed", parsed.export_.fixed,
+                   "Of a program the twin in which all ranks make the calls, and which ends");
+  command.add_option("--out", parsed.export_.to,
+                     "Where to write it (default: a program to standard output, a trace to "
+                     "RUN/trace.perfetto-trace)");
 }
 
 // What follows "--" is the user's, word for word: CLI11 would take "[1,2]" for a list.
@@ -162,11 +186,13 @@ int run(int argc, char** argv) {
   CLI::App& check =
       *app.add_subcommand("check", "Judge a finished run again, without running anything");
   check.add_option("RUN", parsed.run, "Its directory, or one of Flight Recorder dumps")->required();
+  add_baseline(check, parsed.check_baseline);
   add_output(check, parsed.check_output);
   std::string page;
   CLI::App& show = *app.add_subcommand("show", "Make one page of a run, to be read in a browser");
   show.add_option("RUN", parsed.run, "Its directory")->required();
   show.add_option("--html", page, "Where to write it (default RUN/report.html)");
+  add_export(app, parsed);
   bool dry_run{};
   CLI::App& clean = *app.add_subcommand(
       "clean", "End what runs left behind whose lockstep was killed as a whole");
@@ -196,9 +222,11 @@ int run(int argc, char** argv) {
   if (app.got_subcommand("run"))
     return run_run_command(parsed.job);
   if (check.parsed())
-    return run_check_command(parsed.run, parsed.check_output);
+    return run_check_command(parsed.run, parsed.check_baseline, parsed.check_output);
   if (show.parsed())
     return run_show_command(parsed.run, page);
+  if (app.got_subcommand("export"))
+    return run_export_command(parsed.export_);
   if (clean.parsed())
     return run_clean_command(parsed.run, dry_run);
   if (explain.parsed())

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "harness/cli/commands.h"
 #include "harness/report/annotations.h"
@@ -81,6 +82,36 @@ std::string render(const Report& report, const Output& output, const HumanOption
   return {};
 }
 
+std::string line_text(const SiteRef& site) {
+  std::ifstream file(site.file);
+  std::string text;
+  for (std::int32_t line = 0; line < site.line; ++line) {
+    if (!std::getline(file, text))
+      return {};
+  }
+  const std::size_t begin = text.find_first_not_of(" \t");
+  return begin == std::string::npos ? "" : text.substr(begin, 300);
+}
+
+Result<std::vector<KnownFinding>> read_baseline(const std::string& path) {
+  std::ifstream file(path);
+  if (!file)
+    return Error{Error::Kind::kUsage, fmt::format("cannot read the baseline {}", path),
+                 "name the report.json of an earlier run"};
+  std::ostringstream text;
+  text << file.rdbuf();
+  return parse_baseline(text.str(), path);
+}
+
+void use_baseline(Report& report, const std::vector<KnownFinding>& known,
+                  const std::vector<std::string>& required) {
+  const BaselineUse use = apply_baseline(report, known, line_text, required);
+  fmt::print(stderr, "lockstep: baseline: {} of its findings {} known here{}\n", use.known,
+             use.known == 1 ? "is" : "are", use.gone.empty() ? "" : ", and no longer found:");
+  for (const std::string& gone : use.gone)
+    fmt::print(stderr, "  {}\n", gone);
+}
+
 std::string shown_path(const std::string& path) {
   std::error_code failed;
   const std::filesystem::path relative = std::filesystem::proximate(path, failed);
@@ -88,7 +119,7 @@ std::string shown_path(const std::string& path) {
 }
 
 Result<void> save_report(const Report& report, const std::string& directory) {
-  if (auto saved = write_file(directory + "/report.json", render_json(report)); !saved)
+  if (auto saved = write_file(directory + "/report.json", render_json(report, line_text)); !saved)
     return saved;
   HumanOptions plain;
   plain.directory = shown_path(directory);

@@ -141,6 +141,11 @@ launch::RunJobOptions job_options(const RunCommand& command, const history::RunD
 }
 
 int supervise(launch::Supervisor& supervisor, const RunCommand& command) {
+  Result<std::vector<KnownFinding>> known = std::vector<KnownFinding>();
+  if (!command.baseline.empty())
+    known = read_baseline(command.baseline);
+  if (!known)
+    return report_error(known.error());
   Result<GuardedRun> run = GuardedRun::create(supervisor, command.run_directory);
   if (!run)
     return report_error(run.error());
@@ -161,7 +166,7 @@ int supervise(launch::Supervisor& supervisor, const RunCommand& command) {
                             .time_limit_s = command.time_limit_s,
                             .ranks_are_started = command.ranks > 0},
                            clock, notices);
-  const Result<Report> report = session.run(
+  Result<Report> report = session.run(
       [&](const session::Records& records) -> Result<std::unique_ptr<session::LiveJob>> {
         auto job =
             launch::RunJob::start(supervisor, job_options(command, directory, notices, records));
@@ -171,6 +176,8 @@ int supervise(launch::Supervisor& supervisor, const RunCommand& command) {
       });
   if (!report)
     return report_error(report.error());
+  if (!command.baseline.empty())
+    use_baseline(*report, *known, command.required);
   if (auto saved = save_report(*report, directory.path()); !saved)
     return report_error(saved.error());
   say(human_end(*report, human));

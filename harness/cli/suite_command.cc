@@ -61,6 +61,11 @@ Report header_of(const std::string& run, const std::vector<std::string>& argumen
 
 int run_cases(launch::Supervisor& supervisor, const SuiteCommand& command,
               const std::vector<Case>& cases) {
+  Result<std::vector<KnownFinding>> known = std::vector<KnownFinding>();
+  if (!command.baseline.empty())
+    known = read_baseline(command.baseline);
+  if (!known)
+    return report_error(known.error());
   Result<GuardedRun> run = GuardedRun::create(supervisor, command.run_directory);
   if (!run)
     return report_error(run.error());
@@ -83,6 +88,8 @@ int run_cases(launch::Supervisor& supervisor, const SuiteCommand& command,
   live.pause();
   if (!report)
     return report_error(report.error());
+  if (!command.baseline.empty())
+    use_baseline(*report, *known, {});
   const std::string path = directory.path();
   if (auto closed = directory.close(); !closed)
     return report_error(closed.error());

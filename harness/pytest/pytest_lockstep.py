@@ -234,15 +234,27 @@ def name_of(numbers: list) -> str:
 def finding_in(run_folder: pathlib.Path, said: str) -> str:
     """From the report what was found, or why that is not known; without one, all that was printed."""
     try:
-        lines = (run_folder / "report.txt").read_text().splitlines()
-    except OSError:
+        report = json.loads((run_folder / "report.json").read_text())
+    except (OSError, ValueError):
         return said
-    first = next((i for i, line in enumerate(lines) if line.startswith(("error[", "warning[", "undecided"))), None)
-    if first is None:
-        return ""
-    last = next((i for i, line in enumerate(lines) if i > first and line.strip().startswith(("see ", "again "))), len(lines))
-    before = last_activity(said) if lines[first].startswith("undecided") else []
-    return "\n".join(before + lines[first:last]).rstrip()
+    found = [block_of(finding) for finding in report["findings"] if finding["severity"] != "note"]
+    if not found and report["verdict"] == "undecided":
+        found = ["\n".join((*last_activity(said), f"undecided: {report['reason']}"))]
+    return "\n\n".join(found)
+
+
+def block_of(finding: dict) -> str:
+    """A finding of the report for people, as far as a failed test needs it."""
+    lines = [f"{finding['severity']}[{finding['code']}]: {finding['headline']}"]
+    if finding["culprits"]:
+        lines.append(f"  culprit    {name_of(finding['culprits'])}")
+    lines += [f"  {'' if i else 'evidence':10} {line}" for i, line in enumerate(finding["evidence"])]
+    lines += [f"  {'' if i else 'where':10} rank {site['rank']}  {site['role']}  {site['file']}:{site['line']}  {site['function']}"
+              for i, site in enumerate(finding["sites"])]
+    cause = finding["cause"]
+    lines += [f"  {'cause':10} {cause['confidence']}: {cause['text']}"] if cause["text"] else []
+    lines += [f"  {'help':10} {finding['help']}"] if finding["help"] else []
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def last_activity(said: str) -> list:

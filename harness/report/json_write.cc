@@ -66,12 +66,15 @@ Json check_json(const Verdict& check) {
           {"examined", Json(check.examined)}};
 }
 
-Json site_json(const SiteRef& site) {
-  return {{"rank", site.rank.value},
-          {"role", site.role},
-          {"file", site.file},
-          {"line", site.line},
-          {"function", site.function}};
+Json site_json(const SiteRef& site, const LineText& line_text) {
+  Json json = {{"rank", site.rank.value},
+               {"role", site.role},
+               {"file", site.file},
+               {"line", site.line},
+               {"function", site.function}};
+  if (std::string text = line_text ? line_text(site) : ""; !text.empty())
+    json["text"] = std::move(text);
+  return json;
 }
 
 Json texts_of(const std::vector<Code>& codes) {
@@ -81,7 +84,7 @@ Json texts_of(const std::vector<Code>& codes) {
   return texts;
 }
 
-Json finding_json(const Finding& finding, const CaseReport* result) {
+Json finding_json(const Finding& finding, const CaseReport* result, const LineText& line_text) {
   return {{"code", text_of(finding.code)},
           {"also", texts_of(finding.also)},
           {"severity", name_of(finding.severity)},
@@ -95,7 +98,8 @@ Json finding_json(const Finding& finding, const CaseReport* result) {
           {"seq", optional_json(finding.seq)},
           {"step", optional_json(finding.step)},
           {"names", finding.names},
-          {"sites", list_json(finding.sites, site_json)},
+          {"sites", list_json(finding.sites,
+                              [&](const SiteRef& site) { return site_json(site, line_text); })},
           {"evidence", finding.evidence},
           {"cause", {{"text", finding.cause}, {"confidence", name_of(finding.confidence)}}},
           {"consequences", finding.consequences},
@@ -138,20 +142,20 @@ Json case_json(const CaseReport& result) {
           {"wall_s", seconds_json(result.wall_s)}};
 }
 
-Json findings_json(const Report& report) {
+Json findings_json(const Report& report, const LineText& line_text) {
   Json list = Json::array();
   for (const Finding& finding : report.findings)
-    list.push_back(finding_json(finding, nullptr));
+    list.push_back(finding_json(finding, nullptr, line_text));
   for (const CaseReport& result : report.cases) {
     for (const Finding& finding : result.findings)
-      list.push_back(finding_json(finding, &result));
+      list.push_back(finding_json(finding, &result, line_text));
   }
   return list;
 }
 
 }  // namespace
 
-std::string render_json(const Report& report) {
+std::string render_json(const Report& report, const LineText& line_text) {
   Json document = {{"format", "lockstep-report/1"},
                    {"run", report.run},
                    {"command", report.command},
@@ -166,7 +170,7 @@ std::string render_json(const Report& report) {
                    {"ranks", list_json(report.ranks, status_json)},
                    {"worlds", list_json(report.worlds, world_json)},
                    {"checks", list_json(report.checks, check_json)},
-                   {"findings", findings_json(report)},
+                   {"findings", findings_json(report, line_text)},
                    {"cases", list_json(report.cases, case_json)}};
   return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -89,8 +89,9 @@ std::vector<WorldReport> world_reports(const std::vector<World>& worlds,
 
 }  // namespace
 
-Report job_report(Run run) {
-  Report report;
+JudgedJob judged_job(Run run) {
+  JudgedJob job;
+  Report& report = job.report;
   report.run = run.plan.id;
   report.command = run.plan.command;
   report.versions = run.plan.versions;
@@ -102,7 +103,8 @@ Report job_report(Run run) {
     report.world_size = run.plan.world_size;
   report.program_exit = program_exit(run);
   report.wall_s = wall_s(run);
-  const std::vector<World> worlds = worlds_of(std::move(run));
+  job.worlds = worlds_of(std::move(run));
+  const std::vector<World>& worlds = job.worlds;
   report.ranks = rank_statuses(worlds.back().run);
   const std::vector<checkers::Judgement> judged =
       checkers::judge_worlds(worlds, checkers::all_checkers());
@@ -112,7 +114,17 @@ Report job_report(Run run) {
   report.checks = std::move(all.verdicts);
   conclude(report, worlds, judged);
   std::erase_if(report.checks, had_nothing_to_examine);
-  return report;
+  return job;
+}
+
+Report job_report(Run run) { return judged_job(std::move(run)).report; }
+
+const Run* run_of(const std::vector<World>& worlds, const Finding& finding) {
+  for (std::size_t i = 0; i < worlds.size(); ++i) {
+    if (finding.world == checkers::name_of(worlds, i))
+      return &worlds[i].run;
+  }
+  return worlds.size() == 1 ? &worlds.front().run : nullptr;
 }
 
 std::vector<std::string> check_names() {

@@ -119,6 +119,19 @@ Json rank_of(const Run& run, Rank rank) {
   return {{"rank", rank.value}, {"pid", pid}, {"state", end_of(run, rank, pid)}, {"stack", frames}};
 }
 
+/// Those that findings are about first, of the others in their order.
+std::vector<const GroupView*> in_order(const Job& job, const Report& report) {
+  std::vector<const GroupView*> groups;
+  for (const GroupView& group : job.groups())
+    groups.push_back(&group);
+  const auto is_asked_for = [&](const GroupView* group) {
+    return std::any_of(report.findings.begin(), report.findings.end(),
+                       [&](const Finding& finding) { return finding.group == group->label(); });
+  };
+  std::stable_partition(groups.begin(), groups.end(), is_asked_for);
+  return groups;
+}
+
 Json job_of(const Report& report, const std::vector<World>& worlds) {
   Kinds kinds;
   Json groups = Json::array();
@@ -131,7 +144,8 @@ Json job_of(const Report& report, const std::vector<World>& worlds) {
   for (std::size_t i = 0; i < worlds.size(); ++i) {
     const Job job(worlds[i].run);
     const std::string before = worlds.size() > 1 ? checkers::name_of(worlds, i) + ": " : "";
-    for (const GroupView& group : job.groups()) {
+    for (const GroupView* const each : in_order(job, report)) {
+      const GroupView& group = *each;
       const Window window = window_of(group, report, places);
       if (groups.size() == kGroupsMax || window.first == window.end)
         continue;

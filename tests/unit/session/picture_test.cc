@@ -2,8 +2,11 @@
 // run says can break out of its data.
 #include "harness/session/picture.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <cstdlib>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -60,6 +63,67 @@ TEST(Picture, StaysBelowTwoMegabytes) {
   const std::vector<Call> calls(500, all_reduce("dp", 8).at("t.py", 7));
   EXPECT_LE(page_of(make_run(std::vector<std::vector<Call>>(256, calls))).size(), 2U << 20);
 }
+
+/// One rank does not come to the last sum of a training, and all others wait for it.
+lockstep::Run many(std::int32_t ranks, std::int32_t absent) {
+  const Row step{all_gather("shards", 64, 512).at("model/layer.py", 41).in_for(12, "batch"),
+                 all_reduce("shards", 4096).at("model/layer.py", 57).in_for(12, "batch"),
+                 all_reduce("dp", 1 << 20).at("train.py", 88).in_for(12, "batch")};
+  const Row others = Row{broadcast("dp", 512).at("train.py", 30)} + times(60, step);
+  std::vector<Row> rows(static_cast<std::size_t>(ranks), others);
+  rows[static_cast<std::size_t>(absent)].pop_back();
+  for (std::int32_t rank = 0; rank < ranks; ++rank) {
+    if (rank != absent)
+      rows[static_cast<std::size_t>(rank)].back() = others.back().pending();
+  }
+  lockstep::Run run = make_run(rows);
+  hang(run);
+  return run;
+}
+
+Report report_of(std::int32_t ranks, std::int32_t absent) {
+  Report report;
+  report.outcome = Outcome::kFail;
+  report.exit_status = 1;
+  report.world_size = ranks;
+  report.command = {"torchrun", "train.py", "--layers", "48"};
+  Finding finding{.code = Code::kStalledOutside, .group = "dp", .op = "all_reduce", .seq = 60};
+  finding.headline = fmt::format(
+      "rank {} is asleep in read() at data/loader.py:203; {} ranks wait for it in all_reduce dp#60",
+      absent, ranks - 1);
+  finding.culprits.insert(Rank{absent});
+  finding.evidence = {"its main thread slept in both samples, 300 ms apart"};
+  finding.sites = {{Rank{absent}, "culprit", "data/loader.py", 203, "Loader.read"},
+                   {Rank{0}, "peer", "train.py", 88, "Trainer.step"}};
+  report.findings.push_back(std::move(finding));
+  return report;
+}
+
+TEST(Picture, HasTheGroupOfTheFindingWhereThereAreManyGroups) {
+  Row row;
+  for (int group = 0; group < 60; ++group)
+    row.push_back(all_reduce(fmt::format("g{}", group), 8));
+  Report report;
+  report.findings.push_back({.code = Code::kDifferentOp, .group = "g55", .seq = 0});
+  const Json groups = data_of(page_of(make_run({row, row}), report))["job"]["groups"];
+  EXPECT_EQ(groups[0]["label"], "g55");
+}
+
+class PictureOfMany : public ::testing::TestWithParam<std::int32_t> {};
+
+/// LS_PAGES=DIR keeps the pages, to be looked at.
+TEST_P(PictureOfMany, ShowsTheHoleFirstAndStaysSmall) {
+  const std::int32_t absent = GetParam() / 2 + 1;
+  const std::string page = page_of(many(GetParam(), absent), report_of(GetParam(), absent));
+  if (const char* const folder = std::getenv("LS_PAGES"); folder != nullptr)
+    std::ofstream(fmt::format("{}/{}.html", folder, GetParam())) << page;
+  EXPECT_LE(page.size(), 2U << 20);
+  const Json first = data_of(page)["job"]["groups"][0];
+  EXPECT_EQ(first["label"], "dp");
+  EXPECT_EQ(first["size"], GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, PictureOfMany, ::testing::Values(8, 64, 1024));
 
 TEST(Picture, TextsOfTheRunStayData) {
   Report report;

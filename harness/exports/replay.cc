@@ -1,0 +1,360 @@
+#include "harness/exports/replay.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+
+#include "harness/exports/replay_cut.h"
+#include "harness/history/op_traits.h"
+#include "harness/model/call_site.h"
+#include "harness/model/ending.h"
+
+namespace lockstep::exports {
+namespace {
+
+using history::Op;
+
+constexpr std::uint64_t kSizesKept = 16;
+
+std::vector<Place> places_of(const Process& process, const Collective& call) {
+  std::vector<Place> places;
+  if (call.site >= process.sites.size())
+    return places;
+  const std::vector<Frame>& frames = process.sites[call.site].frames;
+  for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
+    if (frame->line > 0 && is_user_frame(*frame))
+      places.push_back({frame->file.empty() ? frame->module : frame->file, frame->function,
+                        frame->line, frame->loops});
+  }
+  return places;
+}
+
+/// As torch.distributed was asked for it: by send(), not by isend().
+bool blocks(const Process& process, const Collective& call) {
+  if (!history::is_point_to_point(call.op))
+    return !call.async;
+  if (call.site >= process.sites.size())
+    return true;
+  const std::vector<Frame>& frames = process.sites[call.site].frames;
+  return std::none_of(frames.begin(), frames.end(), [](const Frame& frame) {
+    return frame.function == "isend" || frame.function == "irecv" ||
+           frame.function == "batch_isend_irecv";
+  });
+}
+
+/// Elements of one tensor that is handed in, and of one of the result.
+std::optional<std::pair<std::uint64_t, std::uint64_t>> sizes_of(const Collective& call,
+                                                                std::uint64_t members) {
+  const auto share = [&](std::uint64_t whole) { return whole / members; };
+  switch (call.op) {
+    case Op::kAllGather:
+    case Op::kAllGatherSingle:
+    case Op::kAllGatherCoalesced:
+    case Op::kGather:
+      return std::pair{call.numel_in, share(call.numel_out)};
+    case Op::kReduceScatter:
+    case Op::kReduceScatterSingle:
+    case Op::kReduceScatterCoalesced:
+    case Op::kScatter:
+      return std::pair{share(call.numel_in), call.numel_out};
+    case Op::kAllToAll:
+    case Op::kAllToAllSingle:
+      if (call.numel_in != call.numel_out || call.numel_in % members != 0)
+        return std::nullopt;
+      return std::pair{share(call.numel_in), share(call.numel_out)};
+    case Op::kRecv:
+    case Op::kRecvAny:
+      return std::pair{std::uint64_t{0}, call.numel_out};
+    default:
+      return std::pair{call.numel_in, std::uint64_t{0}};
+  }
+}
+
+/// An end of the run's own making, or what the rank did when it was ended.
+void add_end(const Job& job, Rank rank, const Process& process, const Finding& finding,
+             ReplayRank& out) {
+  const bool all_done = std::all_of(out.calls.begin(), out.calls.end(), [](const ReplayCall& call) {
+    return call.completed_ns != kNeverNs || history::is_point_to_point(call.op);
+  });
+  const bool is_culprit = finding.culprits.contains(rank);
+  for (const ProcessEnd& end : job.run().ends) {
+    if (end.pid != process.pid || end.rank != rank || end.at_ns > job.first_act_ns() ||
+        ending_of(job.run(), end).by_us)
+      continue;
+    out.end = all_done ? RankEnd::kWaits : RankEnd::kLeaves;
+    if (!end.failed() || !is_culprit || finding.code != Code::kRankDied)
+      return;  // Who failed because of what was called fails again.
+    out.end = end.signal ? RankEnd::kKilled : RankEnd::kExits;
+    out.status = end.signal ? *end.signal : end.exit_status.value_or(1);
+    for (const Raised& raised : job.run().raised) {
+      if (raised.rank == rank && !end.signal) {
+        out.end = RankEnd::kRaises;
+        out.text = raised.text;
+      }
+    }
+    return;
+  }
+  if (is_culprit && all_done)
+    out.end = RankEnd::kSleeps;
+}
+
+/// What was there before a call is waited for before it.
+void add_waits(ReplayRank& rank) {
+  std::set<std::size_t> open;
+  for (std::size_t i = 0; i < rank.calls.size(); ++i) {
+    ReplayCall& call = rank.calls[i];
+    for (const std::size_t earlier : std::set(open)) {
+      if (rank.calls[earlier].completed_ns < call.issued_ns) {
+        call.waits.push_back(earlier);
+        open.erase(earlier);
+      }
+    }
+    if (call.later)
+      open.insert(i);
+  }
+}
+
+/// Small ones stay, and unequal ones stay unequal.
+void shrink(Replay& replay) {
+  std::set<std::uint64_t> large;
+  const auto each = [&](auto&& use) {
+    for (ReplayRank& rank : replay.ranks) {
+      for (ReplayCall& call : rank.calls) {
+        use(call.given);
+        use(call.received);
+      }
+    }
+  };
+  each([&](std::uint64_t& size) {
+    if (size > kSizesKept)
+      large.insert(size);
+  });
+  each([&](std::uint64_t& size) {
+    if (size > kSizesKept)
+      size = kSizesKept + 1 +
+             static_cast<std::uint64_t>(std::distance(large.begin(), large.find(size)));
+  });
+  std::string told;
+  std::uint64_t small = kSizesKept;
+  for (const std::uint64_t size : large) {
+    ++small;
+    if (small <= kSizesKept + 4)
+      told += fmt::format("{}{} elements stand for {}", told.empty() ? "" : ", ", small, size);
+  }
+  if (!told.empty())
+    replay.notes.push_back(told + (large.size() > 4 ? ", and so on." : "."));
+}
+
+/// Somebody waits in a call: what is waited for elsewhere, no list of calls shows.
+bool shows_a_wait(const Replay& replay) {
+  return std::any_of(replay.ranks.begin(), replay.ranks.end(), [](const ReplayRank& rank) {
+    return std::any_of(rank.calls.begin(), rank.calls.end(),
+                       [](const ReplayCall& call) { return call.completed_ns == kNeverNs; });
+  });
+}
+
+/// Of a rank that stands elsewhere a program can show that it sleeps, and no more.
+bool sleeper_is_known(const Replay& replay, const Finding& finding) {
+  const auto sleeps = [&](Rank rank) {
+    return replay.ranks[static_cast<std::size_t>(rank.value)].end == RankEnd::kSleeps;
+  };
+  const bool any = std::any_of(finding.culprits.begin(), finding.culprits.end(), sleeps);
+  switch (finding.code) {
+    case Code::kStalledOutside:
+      return any;
+    case Code::kAbsentRank:
+      return !finding.culprits.empty() && !any;
+    default:
+      return true;
+  }
+}
+
+/// Functions that all calls are made from, at one line, lead to no other place.
+void leave_out_common_places(Replay& replay) {
+  const auto common = [&] {
+    const Place* first = nullptr;
+    for (const ReplayRank& rank : replay.ranks) {
+      for (const ReplayCall& call : rank.calls) {
+        if (call.places.size() < 2 || !call.places.front().loops.empty())
+          return false;
+        const Place& place = call.places.front();
+        first = first == nullptr ? &place : first;
+        if (place.file != first->file || place.function != first->function ||
+            place.line != first->line)
+          return false;
+      }
+    }
+    return first != nullptr;
+  };
+  while (common()) {
+    for (ReplayRank& rank : replay.ranks) {
+      for (ReplayCall& call : rank.calls)
+        call.places.erase(call.places.begin());
+    }
+  }
+}
+
+Result<std::vector<ReplayGroup>> groups_of(const Job& job, std::size_t world) {
+  std::vector<ReplayGroup> groups;
+  bool has_world = false;
+  for (const GroupView& view : job.groups()) {
+    ReplayGroup group{.label = view.label(), .ranks = view.ranks};
+    const bool has_calls =
+        std::any_of(view.members.begin(), view.members.end(), [](const Member& member) {
+          return !member.slots.empty() || member.about().p2p_issued > 0;
+        });
+    const auto size = static_cast<std::size_t>(std::max(view.size, 0));
+    if (has_calls && size > 1 &&
+        (view.members.size() != size || view.ranks.size() != size || view.unplaced))
+      return refused(fmt::format("the calls of {} of {} members of group {}", view.members.size(),
+                                 size, group.label),
+                     "those of all members");
+    bool whole = group.ranks.size() == world;
+    for (std::size_t i = 0; whole && i < world; ++i)
+      whole = group.ranks[i].value == static_cast<std::int32_t>(i);
+    group.is_world = whole && !has_world;
+    has_world = has_world || group.is_world;
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+using Views = std::map<std::pair<const Process*, std::uint32_t>, std::size_t>;
+
+class Reader {
+ public:
+  Reader(const Job& job, const Finding& finding, const Cut& cut)
+      : job_(job), finding_(finding), cut_(cut) {
+    for (std::size_t i = 0; i < job.groups().size(); ++i) {
+      for (const Member& member : job.groups()[i].members)
+        views_[{member.process, member.group}] = i;
+    }
+  }
+
+  Result<ReplayRank> rank(Rank rank) const {
+    const Process* const process = current_process(job_.run(), rank);
+    if (process == nullptr || process->groups.empty())
+      return refused(fmt::format("no calls of rank {}", rank.value), "a history of every rank");
+    ReplayRank out;
+    std::set<std::int32_t> threads;
+    for (const Collective& call : process->collectives) {
+      const auto view = views_.find({process, call.group});
+      if (view == views_.end() || job_.groups()[view->second].size < 2 ||
+          call.issued_ns >= job_.first_act_ns() || cut_.drops(view->second, rank, call))
+        continue;
+      threads.insert(issuer_of(*process, call));
+      Result<ReplayCall> one = replayed(*process, call, view->second);
+      if (!one)
+        return one.error();
+      out.calls.push_back(std::move(*one));
+    }
+    if (threads.size() > 1)
+      return refused(fmt::format("calls of {} threads of rank {}", threads.size(), rank.value),
+                     "calls of one thread: how two threads come to cross is up to the scheduler");
+    std::stable_sort(out.calls.begin(), out.calls.end(),
+                     [](const auto& a, const auto& b) { return a.issued_ns < b.issued_ns; });
+    add_end(job_, rank, *process, finding_, out);
+    add_waits(out);
+    return out;
+  }
+
+ private:
+  Result<ReplayCall> replayed(const Process& process, const Collective& call,
+                              std::size_t view) const {
+    if (call.op == Op::kUnknown || call.op >= Op::kCount)
+      return refused(
+          fmt::format("a call of rank {} that lockstep has no name for", process.rank->value),
+          "calls of torch.distributed that it knows");
+    const auto sizes = sizes_of(call, static_cast<std::uint64_t>(job_.groups()[view].size));
+    if (!sizes)
+      return refused("an all_to_all with splits of unequal size", "the size of each split");
+    const bool done = call.completed_ns && !call.failed && *call.completed_ns < job_.first_act_ns();
+    return ReplayCall{.places = places_of(process, call),
+                      .op = call.op,
+                      .dtype = call.dtype,
+                      .reduce_op = call.reduce_op,
+                      .group = view,
+                      .seq = call.seq,
+                      .peer = call.root,
+                      .tag = call.tag,
+                      .later = !blocks(process, call),
+                      .given = sizes->first,
+                      .received = sizes->second,
+                      .issued_ns = call.issued_ns,
+                      .completed_ns = done ? *call.completed_ns : kNeverNs};
+  }
+
+  const Job& job_;
+  const Finding& finding_;
+  const Cut& cut_;
+  Views views_{};
+};
+
+bool is_shown_by_calls(const Finding& finding) {
+  switch (finding.code) {
+    case Code::kLeftEarly:
+    case Code::kRankDied:
+      return true;
+    case Code::kGroupDiffers:
+    case Code::kTouchedInFlight:
+    case Code::kUndefinedResult:
+    case Code::kSlow:
+      return false;
+    default: {
+      const Family family = family_of(finding.code);
+      return family == Family::kMismatch || family == Family::kLoopExit || family == Family::kWait;
+    }
+  }
+}
+
+}  // namespace
+
+Error refused(const std::string& have, const std::string& need) {
+  return {Error::Kind::kUsage,
+          fmt::format("no program can show this again: have {}, need {}", have, need),
+          "lockstep show RUN draws what is there"};
+}
+
+Result<Replay> replay_of(const Job& job, const Finding& finding) {
+  if (!is_shown_by_calls(finding))
+    return refused(fmt::format("{} ({})", text_of(finding.code), row_of(finding.code).title),
+                   "a mismatch of calls, or ranks that wait");
+  const RankSet all = ranks_of(job.run());
+  const auto world = static_cast<std::size_t>(all.size());
+  if (all != RankSet::all(static_cast<std::int32_t>(world)) || world < 2)
+    return refused(fmt::format("the ranks {}", all.to_string()), "all ranks from 0, at least two");
+  Replay replay;
+  auto groups = groups_of(job, world);
+  if (!groups)
+    return groups.error();
+  replay.groups = std::move(*groups);
+  const Cut cut(job);
+  const Reader reader(job, finding, cut);
+  std::size_t calls = 0;
+  for (const Rank rank : all) {
+    auto one = reader.rank(rank);
+    if (!one)
+      return one.error();
+    calls += one->calls.size();
+    replay.ranks.push_back(std::move(*one));
+  }
+  if (calls == 0)
+    return refused("a run without collectives", "calls that do not match, or that wait");
+  if (family_of(finding.code) != Family::kMismatch && !shows_a_wait(replay))
+    return refused("a rank that waits outside all calls, as for the store",
+                   "ranks that wait in a call");
+  if (!sleeper_is_known(replay, finding))
+    return refused(fmt::format("{}, and what kept the rank that did not come is no call",
+                               text_of(finding.code)),
+                   "ranks that all wait in calls, or one that is stalled by itself");
+  replay.notes = cut.notes();
+  shrink(replay);
+  leave_out_common_places(replay);
+  return replay;
+}
+
+}  // namespace lockstep::exports
