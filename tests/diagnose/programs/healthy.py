@@ -1,0 +1,25 @@
+"""DDP that is well, and whose rank 1 is always the last: the others wait for it for a moment in each step."""
+
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+
+def main(path: str) -> None:
+    dist.init_process_group("gloo")
+    model = DistributedDataParallel(torch.nn.Linear(64, 64))
+    over = torch.zeros(1)
+    while not over.item():
+        if dist.get_rank() == 1:
+            time.sleep(0.2)
+            over = torch.tensor([float(os.path.exists(path))])
+        model(torch.randn(32, 64)).pow(2).mean().backward()
+        dist.broadcast(over, src=1)
+    dist.destroy_process_group()
+
+
+main(sys.argv[1])
