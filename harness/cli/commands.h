@@ -71,6 +71,8 @@ struct DiagnoseCommand {
   Output output{};
 };
 int run_diagnose_command(const DiagnoseCommand& command);
+/// `json`: a document for machines.
+int run_doctor_command(bool json, const Output& output);
 
 struct TapBuild {
   std::string program{"python3"};  ///< A Python, a script of one, or a program linked to LibTorch.

@@ -192,6 +192,10 @@ int run(int argc, char** argv) {
       "explain", "Print the page of a code: symptom, causes, what to look at, fix");
   explain.add_option("CODE", parsed.code, "LS301, or its word; without it all codes are listed");
   const CLI::App& diagnose = add_diagnose(app, parsed.diagnose);
+  bool json{};
+  CLI::App& doctor = *app.add_subcommand(
+      "doctor", "Look at this host: limits, shared memory, names, interfaces, clocks, torch");
+  doctor.add_flag("--json", json, "Print a document for machines");
   CLI::App& tap = *app.add_subcommand("tap", "What `run` enters a program with");
   tap.require_subcommand(1);
   CLI::App& build = *tap.add_subcommand("build", "Compile it now, and not when a job starts");
@@ -220,6 +224,8 @@ int run(int argc, char** argv) {
     return run_clean_command(parsed.run, dry_run);
   if (diagnose.parsed())
     return run_diagnose_command(parsed.diagnose);
+  if (doctor.parsed())
+    return run_doctor_command(json, parsed.check_output);
   if (explain.parsed())
     return run_explain_command(parsed.code);
   if (tap.parsed())

@@ -1,6 +1,7 @@
 """DDP that is well, and whose rank 1 is always the last: the others wait for it for a moment in each step."""
 
 import os
+import pathlib
 import sys
 import time
 
@@ -13,7 +14,11 @@ def main(path: str) -> None:
     dist.init_process_group("gloo")
     model = DistributedDataParallel(torch.nn.Linear(64, 64))
     over = torch.zeros(1)
+    step = 0
     while not over.item():
+        step += 1
+        if step == 5 and dist.get_rank() == 1:
+            pathlib.Path(path + ".begun").touch()
         if dist.get_rank() == 1:
             time.sleep(0.2)
             over = torch.tensor([float(os.path.exists(path))])
