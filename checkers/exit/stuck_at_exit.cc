@@ -294,6 +294,22 @@ std::vector<std::string> on_their_way_out(const Run& run) {
   return lines;
 }
 
+std::vector<WayOut> ways_out(const Run& run) {
+  std::vector<WayOut> ways;
+  for (const Leaving& one : leaving(run, kNeverNs)) {
+    const StackSample* const shown = one.keeper.stack;
+    ways.push_back({.pid = one.pid,
+                    .what = one.keeper.what,
+                    .over = one.keeper.over,
+                    .site = shown == nullptr
+                                ? std::nullopt
+                                : site_of(one.rank.value_or(Rank{}), shown->frames, "culprit"),
+                    .evidence = one.keeper.evidence,
+                    .help = one.keeper.help});
+  }
+  return ways;
+}
+
 Verdict StuckAtExit::check(const Job& job) const {
   const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};

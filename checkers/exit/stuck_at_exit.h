@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,5 +19,16 @@ class StuckAtExit final : public Checker {
 
 /// One line for each process that is on its way out as of its last look: "rank 1 is leaving: ...".
 std::vector<std::string> on_their_way_out(const Run& run);
+
+/// What keeps one of them.
+struct WayOut {
+  std::int32_t pid{};
+  std::string what{};             ///< "waits for a thread that is not a daemon".
+  std::string over{};             ///< What has come to its end: "its program".
+  std::optional<SiteRef> site{};  ///< Of the thread that keeps it, where one does.
+  std::vector<std::string> evidence{};
+  std::string help{};
+};
+std::vector<WayOut> ways_out(const Run& run);
 
 }  // namespace lockstep::checkers

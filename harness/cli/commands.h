@@ -75,6 +75,19 @@ int run_export_command(const ExportCommand& command);
 int run_clean_command(const std::string& run_directory, bool dry_run);
 int run_explain_command(const std::string& code);
 
+struct DiagnoseCommand {
+  std::vector<std::int32_t> pids{};
+  std::string name{};  ///< Part of the command lines of ranks.
+  std::string job{};   ///< Its id, or where its ranks meet.
+  double watch_s{};    ///< Look again after this many seconds; 0: look once.
+  bool stacks{};
+  bool json{};
+  Output output{};
+};
+int run_diagnose_command(const DiagnoseCommand& command);
+/// `json`: a document for machines.
+int run_doctor_command(bool json, const Output& output);
+
 struct TapBuild {
   std::string program{"python3"};  ///< A Python, a script of one, or a program linked to LibTorch.
   std::string torch{};  ///< In the place of the program: the folder that holds include/ and lib/.

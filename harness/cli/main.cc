@@ -61,6 +61,7 @@ struct Parsed {
   std::string run{};
   std::string code{};
   TapBuild tap{};
+  DiagnoseCommand diagnose{};
   Output check_output{};
   std::string check_baseline{};
   ExportCommand export_{};
@@ -149,6 +150,21 @@ void add_export(CLI::App& app, Parsed& parsed) {
                      "RUN/trace.perfetto-trace)");
 }
 
+CLI::App& add_diagnose(CLI::App& app, DiagnoseCommand& command) {
+  CLI::App& diagnose = *app.add_subcommand(
+      "diagnose", "Look at a job that runs and that lockstep did not start: who waits for whom");
+  diagnose.add_option("PID", command.pids,
+                      "Of a rank, or of what started the ranks; without it the only job here");
+  diagnose.add_option("--name", command.name, "Only ranks whose command line contains this");
+  diagnose.add_option("--job", command.job,
+                      "Only the job with this id (Slurm, torchrun), or this MASTER_ADDR:PORT");
+  diagnose.add_option("--watch", command.watch_s, "Look again every so many seconds")
+      ->check(CLI::PositiveNumber.description(""));
+  diagnose.add_flag("--stacks", command.stacks, "Show a stack of each group of equal ranks");
+  diagnose.add_flag("--json", command.json, "Print a document for machines");
+  return diagnose;
+}
+
 // What follows "--" is the user's, word for word: CLI11 would take "[1,2]" for a list.
 std::vector<std::string> take_command(int& argc, char** argv) {
   char** const end = argv + argc;
@@ -201,6 +217,11 @@ int run(int argc, char** argv) {
   CLI::App& explain = *app.add_subcommand(
       "explain", "Print the page of a code: symptom, causes, what to look at, fix");
   explain.add_option("CODE", parsed.code, "LS301, or its word; without it all codes are listed");
+  const CLI::App& diagnose = add_diagnose(app, parsed.diagnose);
+  bool json{};
+  CLI::App& doctor = *app.add_subcommand(
+      "doctor", "Look at this host: limits, shared memory, names, interfaces, clocks, torch");
+  doctor.add_flag("--json", json, "Print a document for machines");
   CLI::App& tap = *app.add_subcommand("tap", "What `run` enters a program with");
   tap.require_subcommand(1);
   CLI::App& build = *tap.add_subcommand("build", "Compile it now, and not when a job starts");
@@ -229,6 +250,10 @@ int run(int argc, char** argv) {
     return run_export_command(parsed.export_);
   if (clean.parsed())
     return run_clean_command(parsed.run, dry_run);
+  if (diagnose.parsed())
+    return run_diagnose_command(parsed.diagnose);
+  if (doctor.parsed())
+    return run_doctor_command(json, parsed.check_output);
   if (explain.parsed())
     return run_explain_command(parsed.code);
   if (tap.parsed())

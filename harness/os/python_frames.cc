@@ -5,6 +5,7 @@
 #include <gelf.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -13,8 +14,10 @@
 #include <set>
 #include <sstream>
 
+#include "harness/base/library_source.h"
 #include "harness/base/unique_fd.h"
 #include "harness/python/exceptions.h"
+#include "harness/python/groups.h"
 #include "harness/python/variables.h"
 
 namespace lockstep::os {
@@ -24,6 +27,7 @@ constexpr std::size_t kThreadsMax = 4096;
 constexpr std::uint32_t kFramesMax = 128;
 constexpr std::uint32_t kLocalsMax = 64, kGlobalsMax = 512;  // Looked at, of one frame.
 constexpr std::size_t kIntegersMax = 32;                     // Kept, of one frame.
+constexpr std::uint32_t kMembersMax = 65536;                 // Of a process group.
 constexpr std::uint64_t kArgumentsMax = 4;                   // Of an exception.
 
 /// Memory of another process.
@@ -124,8 +128,9 @@ std::optional<Interpreter> interpreter_of(std::int32_t pid) {
 
 class Reader {
  public:
-  Reader(std::int32_t pid, const Interpreter& interpreter, const python::Layout& layout)
-      : memory_{pid}, interpreter_(interpreter), layout_(layout) {}
+  Reader(std::int32_t pid, const Interpreter& interpreter, const python::Layout& layout,
+         bool with_groups)
+      : memory_{pid}, interpreter_(interpreter), layout_(layout), with_groups_(with_groups) {}
 
   std::vector<PythonThread> threads() const {
     std::vector<PythonThread> all;
@@ -145,6 +150,26 @@ class Reader {
         break;
     }
     return all;
+  }
+
+  /// After threads(): of the first frame that leads to them.
+  std::optional<std::vector<PythonGroup>> groups() const {
+    std::vector<PythonGroup> all;
+    std::set<std::uint64_t> seen;
+    for (const std::uint64_t variables : modules_) {
+      const std::uint64_t types = interpreter_.dict_type;
+      const auto add = [&](std::uint64_t object, std::uint64_t name, std::uint64_t ranks) {
+        all.push_back({.object = object, .name = text_at(name), .ranks = keys_of(ranks)});
+      };
+      if (!seen.insert(variables).second)
+        continue;
+      if (python::for_each_group(layout_, memory_, variables, types, add))
+        return all;
+      const std::uint64_t c10d = python::c10d_module(layout_, memory_, variables, types);
+      if (c10d != 0 && python::for_each_group(layout_, memory_, c10d, types, add))
+        return all;
+    }
+    return std::nullopt;
   }
 
  private:
@@ -167,6 +192,8 @@ class Reader {
       if (!describe(seen.raw, frame))
         return false;
       add_integers(seen, frame);
+      if (with_groups_)
+        add_distributed(seen, frame);
       read.frames.push_back(std::move(frame));
     }
     add_handled(thread, read);
@@ -251,6 +278,63 @@ class Reader {
                               add);
   }
 
+  void add_distributed(const Seen& seen, PythonFrame& frame) const {
+    std::uint64_t variables = 0;
+    const bool is_c10d = frame.file.find("/torch/distributed/") != std::string::npos;
+    if (python::load(memory_, seen.address + layout_.frame_names - python::kGlobalsBeforeNames,
+                     variables) &&
+        (is_c10d || !is_library_source(frame.file)))
+      modules_.push_back(variables);
+    if (!is_c10d)
+      return;
+    const auto add = [&](std::uint64_t name, std::uint64_t object) {
+      char type[16];
+      const bool typed = python::type_name(memory_, object, type, sizeof type);
+      if (text_at(name) == "group")
+        frame.group = object;
+      else if (typed && std::strcmp(type, "str") == 0)
+        frame.texts.emplace_back(text_at(name), text_of(object));
+    };
+    python::for_each_local(layout_, memory_, seen.address, seen.raw.code, kLocalsMax, add);
+  }
+
+  std::string text_at(std::uint64_t address) const {
+    char text[256];
+    return python::text_at(layout_, memory_, address, text, sizeof text) != 0 ? text : "";
+  }
+
+  /// Of the object itself; text_at() takes where its address lies.
+  std::string text_of(std::uint64_t object) const {
+    struct Held {
+      const Remote& memory;
+      std::uint64_t object;
+      bool read(std::uint64_t address, void* to, std::size_t bytes) const {
+        if (address != 0)
+          return memory.read(address, to, bytes);
+        std::memcpy(to, &object, bytes);
+        return true;
+      }
+    };
+    char text[256];
+    const Held held{memory_, object};
+    return python::text_at(layout_, held, 0, text, sizeof text) != 0 ? text : "";
+  }
+
+  std::vector<std::int32_t> keys_of(std::uint64_t dictionary) const {
+    std::vector<std::int32_t> keys;
+    python::for_each_entry(memory_, dictionary, interpreter_.dict_type, kMembersMax,
+                           [&](std::uint64_t key, std::uint64_t) {
+                             std::uint64_t object = 0;
+                             if (!python::load(memory_, key, object))
+                               return;
+                             if (const auto number = python::small_integer(layout_, memory_, object,
+                                                                           interpreter_.int_type))
+                               keys.push_back(static_cast<std::int32_t>(*number));
+                           });
+    std::sort(keys.begin(), keys.end());
+    return keys;
+  }
+
   bool describe(const python::RawFrame& raw, PythonFrame& frame) const {
     python::Position position;
     char text[4096];
@@ -269,11 +353,11 @@ class Reader {
   Remote memory_;
   const Interpreter& interpreter_;
   const python::Layout& layout_;
+  bool with_groups_;
+  mutable std::vector<std::uint64_t> modules_{};  // Variables of those that frames are of.
 };
 
-}  // namespace
-
-Result<std::vector<PythonThread>> read_python_threads(std::int32_t pid) {
+Result<PythonProcess> read(std::int32_t pid, bool with_groups) {
   const std::optional<Interpreter> interpreter = interpreter_of(pid);
   if (!interpreter)
     return environment_error(pid, "has no Python of version 3.11 or later, or is not ours to read");
@@ -284,7 +368,24 @@ Result<std::vector<PythonThread>> read_python_threads(std::int32_t pid) {
       version >> 24 == 3 ? python::layout_of(static_cast<int>(version >> 16 & 0xff)) : nullptr;
   if (layout == nullptr)
     return environment_error(pid, "runs a Python whose frames are not known");
-  return Reader(pid, *interpreter, *layout).threads();
+  const Reader reader(pid, *interpreter, *layout, with_groups);
+  PythonProcess process{.threads = reader.threads()};
+  if (with_groups)
+    process.groups = reader.groups();
+  return process;
+}
+
+}  // namespace
+
+Result<std::vector<PythonThread>> read_python_threads(std::int32_t pid) {
+  Result<PythonProcess> process = read(pid, /*with_groups=*/false);
+  if (!process)
+    return process.error();
+  return std::move(process->threads);
+}
+
+Result<PythonProcess> read_python_process(std::int32_t pid) {
+  return read(pid, /*with_groups=*/true);
 }
 
 }  // namespace lockstep::os

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,10 @@ struct PythonFrame {
   /// First line of the function << 32 | offset of the instruction, as in a call site of the tap.
   std::uint64_t position{};
   std::vector<std::pair<std::string, std::int64_t>> integers{};  ///< Variables that hold one.
+  /// Of a frame of torch.distributed's, where it was asked for: variables that hold a text, and the
+  /// object that its variable `group` holds (0: none).
+  std::vector<std::pair<std::string, std::string>> texts{};
+  std::uint64_t group{};
   friend bool operator==(const PythonFrame&, const PythonFrame&) = default;
 };
 
@@ -34,6 +39,22 @@ struct PythonThread {
   std::string handles{};
   std::vector<PythonFrame> passed{};
 };
+
+/// A process group of torch.distributed's.
+struct PythonGroup {
+  std::uint64_t object{};
+  std::string name{};
+  std::vector<std::int32_t> ranks{};  ///< Global ones of its members, ascending; empty: not told.
+};
+
+struct PythonProcess {
+  std::vector<PythonThread> threads{};
+  /// All that it has; none where no frame leads to them.
+  std::optional<std::vector<PythonGroup>> groups{};
+};
+
+/// As read_python_threads(), with what the frames of torch.distributed hold. Some milliseconds.
+Result<PythonProcess> read_python_process(std::int32_t pid);
 
 /// The threads that have Python frames, of the main interpreter. Errors: kEnvironment (not Python,
 /// or none that is known; not permitted; gone). About a millisecond.

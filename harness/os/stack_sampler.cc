@@ -49,11 +49,27 @@ std::string executable_mappings(std::int32_t pid) {
   return text;
 }
 
+// The functions of mapped objects, by object and offset. Processes that have the same ones at other
+// places share them: to find one in a large object takes up to a tenth of a second.
+using FunctionNames = std::map<std::pair<std::string, Dwarf_Addr>, std::string>;
+
+// One file at one path, whatever mount namespace that is seen in.
+std::string identity_of(Dwfl_Module* module, const std::string& path, Dwarf_Addr bytes) {
+  const unsigned char* bits = nullptr;
+  GElf_Addr where = 0;
+  const int length = dwfl_module_build_id(module, &bits, &where);
+  std::string id = fmt::format("{}:{:x}:", path, bytes);
+  if (length > 0)
+    id.append(reinterpret_cast<const char*>(bits), static_cast<std::size_t>(length));
+  return id;
+}
+
 // The objects mapped by a process, read once and used for every process that has the same ones at
 // the same places.
 class Image {
  public:
-  explicit Image(std::string mappings) : mappings_(std::move(mappings)) {}
+  Image(std::string mappings, FunctionNames& names)
+      : mappings_(std::move(mappings)), names_(names) {}
   Image(const Image&) = delete;
   Image& operator=(const Image&) = delete;
   ~Image() {
@@ -113,16 +129,24 @@ class Image {
     const auto [at, fresh] = frame_of_.try_emplace(address);
     Dwfl_Module* module = fresh ? dwfl_addrmodule(dwfl_, address) : nullptr;
     if (module != nullptr) {
-      Dwarf_Addr low = 0;
+      Dwarf_Addr low = 0, high = 0;
       const char* file = nullptr;
       const char* name =
-          dwfl_module_info(module, nullptr, &low, nullptr, nullptr, nullptr, &file, nullptr);
+          dwfl_module_info(module, nullptr, &low, &high, nullptr, nullptr, &file, nullptr);
       at->second.module = file != nullptr ? file : name;
       at->second.offset = address - low;
-      if (const char* symbol = dwfl_module_addrname(module, address))
-        at->second.function = demangled(symbol);
+      at->second.function = function_at(module, address, at->second, high - low);
     }
     return at->second;
+  }
+
+  std::string function_at(Dwfl_Module* module, Dwarf_Addr address, const NativeFrame& frame,
+                          Dwarf_Addr bytes) {
+    const auto [known, fresh] =
+        names_.try_emplace({identity_of(module, frame.module, bytes), frame.offset});
+    if (const char* symbol = fresh ? dwfl_module_addrname(module, address) : nullptr)
+      known->second = demangled(symbol);
+    return known->second;
   }
 
   static bool read_memory(Dwfl*, Dwarf_Addr address, Dwarf_Word* result, void* argument) {
@@ -168,6 +192,7 @@ class Image {
                                                   .thread_detach = nullptr};
 
   std::string mappings_;
+  FunctionNames& names_;
   Dwfl* dwfl_{};
   const ThreadSnapshot* snapshot_{};
   Clock::time_point deadline_{};
@@ -199,7 +224,7 @@ class StackSampler::Impl {
       if (image->mappings() == mappings)
         return image.get();
     }
-    auto image = std::make_unique<Image>(std::move(mappings));
+    auto image = std::make_unique<Image>(std::move(mappings), names_);
     if (Result<void> opened = image->open(pid); !opened)
       return opened.error();
     if (images_.size() >= kImagesMax)
@@ -209,6 +234,7 @@ class StackSampler::Impl {
   }
 
   ThreadCopier copier_{};
+  FunctionNames names_{};
   std::vector<std::unique_ptr<Image>> images_{};
 };
 

@@ -46,14 +46,13 @@ void for_each_local(const Layout& layout, const Memory& memory, std::uint64_t fr
   }
 }
 
-/// The same of a module's own code, whose variables lie in a dictionary.
+/// Calls `take(address of the key, value)` for the entries of a dictionary, at most `capacity`.
 template <class Memory, class Take>
-void for_each_global(const Layout& layout, const Memory& memory, std::uint64_t frame,
-                     std::uint64_t dict_type, std::uint32_t capacity, Take take) {
-  std::uint64_t dictionary = 0, type = 0, keys = 0, count = 0;
+void for_each_entry(const Memory& memory, std::uint64_t dictionary, std::uint64_t dict_type,
+                    std::uint32_t capacity, Take take) {
+  std::uint64_t type = 0, keys = 0, count = 0;
   std::uint8_t log_index = 0, kind = 0;
-  if (!load(memory, frame + layout.frame_names, dictionary) || dictionary == 0 ||
-      !load(memory, dictionary + kObjectType, type) || type != dict_type ||
+  if (dictionary == 0 || !load(memory, dictionary + kObjectType, type) || type != dict_type ||
       !load(memory, dictionary + kDictKeys, keys) ||
       !load(memory, keys + kKeysLogIndexBytes, log_index) ||
       !load(memory, keys + kKeysKind, kind) || !load(memory, keys + kKeysCount, count) ||
@@ -66,6 +65,15 @@ void for_each_global(const Layout& layout, const Memory& memory, std::uint64_t f
     if (load(memory, entry + 8, object) && object != 0)
       take(entry, object);
   }
+}
+
+/// As for_each_local(), of a module's own code, whose variables lie in a dictionary.
+template <class Memory, class Take>
+void for_each_global(const Layout& layout, const Memory& memory, std::uint64_t frame,
+                     std::uint64_t dict_type, std::uint32_t capacity, Take take) {
+  std::uint64_t dictionary = 0;
+  if (load(memory, frame + layout.frame_names, dictionary))
+    for_each_entry(memory, dictionary, dict_type, capacity, take);
 }
 
 }  // namespace lockstep::python
