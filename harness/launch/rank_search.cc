@@ -59,7 +59,9 @@ RankSearch::News RankSearch::look() {
     processes_.hold(family);
     news.found = look_at_environments(family);
   }
+  const std::size_t known = processes_.each().size();
   look_at_who_is_told();
+  news.found |= processes_.each().size() > known;
   news.found |= look_at_histories();
   news.happened = news.found || (at_all && in_a_group().empty() && family_.is_at_work());
   const Clock::time_point now = Clock::now();
