@@ -156,6 +156,7 @@ Result<void> CaseRunner::talk(const Case& cell, history::RunDirectory& directory
   job_options.logs_directory = directory.path() + "/logs";
   job_options.journal = &*journal;
   job_options.follower = &follower;
+  job_options.all_threads = cell.of_subject;  // Any thread of an interpreter may go on.
   job_options.stop_when = [](const Run& live) { return checkers::certain_deadlock(live); };
   auto job = launch::HostJob::start(supervisor_, job_options,
                                     specs_of(cell, directory.live(), ranks_, reference_));
@@ -163,7 +164,8 @@ Result<void> CaseRunner::talk(const Case& cell, history::RunDirectory& directory
     return not_started(*journal, job.error());
   Conversation conversation(
       **job, *journal, plan, cell, {directory.path(), scratch},
-      std::chrono::milliseconds(static_cast<std::int64_t>(options_.request_limit_s * 1000)));
+      std::chrono::milliseconds(static_cast<std::int64_t>(
+          (cell.tried ? options_.request_limit_s / 4 : options_.request_limit_s) * 1000)));
   std::string ended_early;
   if (auto done = scenario_of(cell).converse(conversation, cell); !done) {
     ended_early = done.error().what;

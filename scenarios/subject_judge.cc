@@ -100,8 +100,6 @@ void add_lines(const Run& run, CaseReport& report) {
   for (Finding& finding : report.findings) {
     for (std::size_t i = 0; i < std::min(places.size(), kPlacesMax); ++i)
       finding.evidence.push_back(in_words(places[i]));
-    if (places.empty() && finding.sites.empty() && word(run, "draws").empty())
-      finding.evidence.push_back("no collective of the subject was seen");
     if (defined)
       finding.evidence.push_back(
           fmt::format("{} is defined at {}:{}", defined->function, defined->file, defined->line));

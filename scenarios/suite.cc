@@ -185,10 +185,12 @@ Result<std::vector<Case>> select_cases(const SuiteOptions& options,
       cases.push_back(absent_case(subject));
       continue;
     }
+    std::set<std::pair<std::string, std::string>> told;  // A reason once, not for every cell.
     for (const auto& scenario : all_scenarios()) {
       for (Case& cell : scenario->cells(subject)) {
         cell.seed = options.seed;
-        cases.push_back(std::move(cell));
+        if (is_run(cell) || told.emplace(cell.scenario, cell.not_declared).second)
+          cases.push_back(std::move(cell));
       }
     }
   }

@@ -6,6 +6,7 @@ import os
 import sys
 
 import torch
+import torch._dynamo  # DistributedDataParallel imports it when it is made: once here, not in every rank.
 import torch.distributed
 import torch.nn.parallel
 import torch.utils.data

@@ -71,6 +71,8 @@ class Adapter:
         self.made = None
         self.run = model
         before = {name: p.detach().clone() for name, p in list(model.named_parameters()) + list(model.named_buffers())}
+        if "ignored" in options:
+            model._ddp_params_and_buffers_to_ignore = [options["ignored"]]
         if shape.form != "function":
             self.made = call(thing, model, options)
         if shape.form in ("wrapper", "factory") or callable(getattr(self.made, "forward", None)):
