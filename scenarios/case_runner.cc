@@ -126,10 +126,9 @@ CaseRunner::CaseRunner(launch::Supervisor& supervisor, const SuiteOptions& optio
     : supervisor_(supervisor),
       options_(options),
       suite_(suite),
-      ranks_(supervisor,
-             options.subject.name.empty()
-                 ? warm(options.rank_host, suite.path() + "/logs/warm-rank.log")
-                 : warm_options(options.subject, suite.path() + "/logs/warm-rank.log")),
+      ranks_(supervisor, options.subject.name.empty()
+                             ? warm(options.rank_host, suite.path() + "/logs/warm-rank.log")
+                             : warm_options(options.subject, suite.path() + "/logs/warm-rank.log")),
       reference_(supervisor,
                  warm(options.reference_host, suite.path() + "/logs/warm-reference.log")) {}
 

@@ -163,8 +163,7 @@ std::vector<Case> GradientEquivalence::cells(const Subject& subject) const {
   for (const std::int32_t world : {2, 3})
     cells.push_back(subject_cell(cell_of(world, "float64", {{"model", "tied"}}), subject));
   cells.push_back(subject_cell(cell_of(3, "float64", {{"model", "conv_bn"}}), subject));
-  cells.push_back(
-      subject_cell(cell_of(3, "float64", {{"model", "shared_gradient"}}), subject));
+  cells.push_back(subject_cell(cell_of(3, "float64", {{"model", "shared_gradient"}}), subject));
   for (const Case& cell : subject_cells(this->cells(), "ddp", subject)) {
     const bool once = subject.of_pytorch || cell.world_size == 3 ||
                       (cell.dtype == "float64" && cell.world_size == 2);
@@ -185,11 +184,10 @@ std::vector<Case> GradientEquivalence::cells(const Subject& subject) const {
     return why == subject.lacks.end() ? std::string() : why->second;
   };
   if (const std::string why = lacks("find_unused_parameters"); !why.empty())
-    cells.push_back(
-        tried_cell(cell_of(3, "float64", {{"model", "branches"}}), subject, why));
+    cells.push_back(tried_cell(cell_of(3, "float64", {{"model", "branches"}}), subject, why));
   if (const std::string why = lacks("initial"); !why.empty())
-    cells.push_back(tried_cell(
-        cell_of(2, "float64", {{"model", "mlp"}, {"initial", "own"}}), subject, why));
+    cells.push_back(
+        tried_cell(cell_of(2, "float64", {{"model", "mlp"}, {"initial", "own"}}), subject, why));
   return cells;
 }
 

@@ -127,10 +127,8 @@ Result<std::vector<Subject>> introduce(launch::Supervisor& supervisor, launch::W
                                       .environment = {{"LOCKSTEP_ROLE", "introduction"}}}});
   if (!job)
     return job.error();
-  const Json hello{{"id", kId},
-                   {"message", "hello"},
-                   {"protocol", protocol::kVersion},
-                   {"introduce", true}};
+  const Json hello{
+      {"id", kId}, {"message", "hello"}, {"protocol", protocol::kVersion}, {"introduce", true}};
   if (auto sent = (*job)->send(0, protocol::encode(hello)); !sent)
     return sent.error();
   Result<std::vector<Subject>> subjects = listen(**job, logs_directory);

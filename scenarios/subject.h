@@ -13,13 +13,13 @@
 namespace lockstep {
 
 struct Subject {
-  std::string name{};     ///< "torch.DistributedDataParallel", "my_pkg.ddp.MyDDP".
-  std::string kind{};     ///< "ddp", "dp", "balanced_dp", "sync_bn" or "sampler".
-  std::string absent{};   ///< Why it cannot be had on this machine; empty: it can.
-  std::string adapter{};  ///< How it is used: what inspection has found.
-  std::string defined_at{}, function{};          ///< "file:line", and what is defined there.
-  std::map<std::string, std::string> offers{};   ///< Feature: where it says so.
-  std::map<std::string, std::string> lacks{};    ///< Feature: why it is taken as absent.
+  std::string name{};                    ///< "torch.DistributedDataParallel", "my_pkg.ddp.MyDDP".
+  std::string kind{};                    ///< "ddp", "dp", "balanced_dp", "sync_bn" or "sampler".
+  std::string absent{};                  ///< Why it cannot be had on this machine; empty: it can.
+  std::string adapter{};                 ///< How it is used: what inspection has found.
+  std::string defined_at{}, function{};  ///< "file:line", and what is defined there.
+  std::map<std::string, std::string> offers{};  ///< Feature: where it says so.
+  std::map<std::string, std::string> lacks{};   ///< Feature: why it is taken as absent.
   bool of_pytorch{};
 
   [[nodiscard]] bool has(const std::string& feature) const { return offers.count(feature) > 0; }
@@ -29,7 +29,7 @@ struct Subject {
 struct SubjectChoice {
   std::string name{};  ///< "torch", "my_pkg.ddp:MyDDP"; empty: the implementations of lockstep.
   std::string kind{};  ///< Of `--as`; empty: not said.
-  std::vector<std::string> command{};               ///< Of its warm parent.
+  std::vector<std::string> command{};                ///< Of its warm parent.
   std::map<std::string, std::string> environment{};  ///< In addition.
 };
 

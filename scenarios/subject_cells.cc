@@ -34,10 +34,14 @@ constexpr std::array kNeeds{
 
 /// Of a layer that stands in the place of batch normalisations.
 constexpr std::array kNeedsOfNorm{
-    Need{"model", "bn_rows", "dim2"},          Need{"model", "bn_sequence", "dim3"},
-    Need{"model", "conv_bn", "dim4"},          Need{"model", "bn_volume", "dim5"},
-    Need{"model", "bn_cumulative", "momentum"}, Need{"model", "bn_cumulative", "dim2"},
-    Need{"model", "bn_plain", "affine"},       Need{"model", "bn_plain", "dim2"},
+    Need{"model", "bn_rows", "dim2"},
+    Need{"model", "bn_sequence", "dim3"},
+    Need{"model", "conv_bn", "dim4"},
+    Need{"model", "bn_volume", "dim5"},
+    Need{"model", "bn_cumulative", "momentum"},
+    Need{"model", "bn_cumulative", "dim2"},
+    Need{"model", "bn_plain", "affine"},
+    Need{"model", "bn_plain", "dim2"},
     Need{"model", "bn_stateless", "track_running_stats"},
     Need{"model", "bn_stateless", "dim2"},
 };

@@ -206,7 +206,8 @@ Result<void> run_each(launch::Supervisor& supervisor, CaseRunner& runner,
   for (const Case& cell : cases) {
     if (progress.running)
       progress.running(cell);
-    Result<CaseReport> result = is_run(cell) ? runner.run(cell) : Result<CaseReport>(report_of(cell));
+    Result<CaseReport> result =
+        is_run(cell) ? runner.run(cell) : Result<CaseReport>(report_of(cell));
     if (!result && result.error().kind != Error::Kind::kInterrupted)
       return result.error();
     if (result) {

@@ -31,7 +31,7 @@ struct SuiteCommand {
   SuiteOptions suite{};
   std::string subject{}, kind{};  ///< MODULE:NAME or "torch", and what it is; empty: our own.
   std::string python{"python3"};  ///< That the subject runs in.
-  std::string run_directory{};  ///< Empty: .lockstep/<id>.
+  std::string run_directory{};    ///< Empty: .lockstep/<id>.
   bool list{};
   bool list_mutants{};
   Output output{};

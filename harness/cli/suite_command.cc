@@ -46,9 +46,10 @@ Result<void> find_hosts(SuiteOptions& options) {
     if (access(path->c_str(), X_OK) != 0) {
       return Error{Error::Kind::kEnvironment,
                    fmt::format("{} is not there: the suite needs it", *path),
-                   options.device == "cuda" ? "build with a torch that has CUDA: ./ci/dev build"
-                                            : "build with LibTorch: ./ci/dev build; or name an implementation in "
-                                              "Python: --subject torch"};
+                   options.device == "cuda"
+                       ? "build with a torch that has CUDA: ./ci/dev build"
+                       : "build with LibTorch: ./ci/dev build; or name an implementation in "
+                         "Python: --subject torch"};
     }
   }
   return {};
@@ -90,9 +91,7 @@ class Told {
   }
 
  private:
-  [[nodiscard]] double elapsed_s() const {
-    return static_cast<double>(now_ns() - begun_ns_) / 1e9;
-  }
+  [[nodiscard]] double elapsed_s() const { return static_cast<double>(now_ns() - begun_ns_) / 1e9; }
 
   const HumanOptions& human_;
   std::optional<LiveProgress> live_{};
@@ -117,8 +116,8 @@ int run_cases(launch::Supervisor& supervisor, const SuiteCommand& command,
     progress.running = [&](const Case& cell) { told.running(cell); };
     progress.finished = [&](const CaseReport& result) { told.finished(result); };
   }
-  Result<Report> report =
-      command.subject.empty() ? run_suite(supervisor, command.suite, cases, directory, progress)
+  Result<Report> report = command.subject.empty()
+                              ? run_suite(supervisor, command.suite, cases, directory, progress)
                               : run_subject_suite(supervisor, command.suite, directory, progress);
   told.pause();
   if (!report)
@@ -157,11 +156,11 @@ Result<SubjectChoice> choose_subject(const SuiteCommand& command) {
   entry.environment["PYTHONUNBUFFERED"] = "1";
   if (std::getenv("GLOO_SOCKET_IFNAME") == nullptr)
     entry.environment["GLOO_SOCKET_IFNAME"] = "lo";
-  return SubjectChoice{.name = command.subject,
-                       .kind = command.kind,
-                       .command = {*python, entry::subject_program(), "--warm", command.subject,
-                                   command.kind},
-                       .environment = std::move(entry.environment)};
+  return SubjectChoice{
+      .name = command.subject,
+      .kind = command.kind,
+      .command = {*python, entry::subject_program(), "--warm", command.subject, command.kind},
+      .environment = std::move(entry.environment)};
 }
 
 int list_subject(launch::Supervisor& supervisor, const SuiteOptions& options) {
