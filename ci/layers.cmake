@@ -21,7 +21,7 @@ set(LOCKSTEP_LAYER_sampling base history verdict model blame)
 set(LOCKSTEP_LAYER_run_checks base history verdict model)
 set(LOCKSTEP_LAYER_checkers base history verdict model order hang exit values watch_checks sampling run_checks)
 set(LOCKSTEP_LAYER_mutant_table "")  # fixtures/mutants/mutant.h, table*.h: the mutants as data, standard library only
-set(LOCKSTEP_LAYER_scenarios base history verdict protocol launch hang checkers symbols mutant_table)
+set(LOCKSTEP_LAYER_scenarios base history verdict model protocol launch hang checkers symbols mutant_table)
 set(LOCKSTEP_LAYER_tap history_writer python)
 set(LOCKSTEP_LAYER_history_writer "")
 set(LOCKSTEP_LAYER_python "")

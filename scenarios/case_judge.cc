@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "checkers/judge.h"
+#include "scenarios/subject_judge.h"
 #include "scenarios/suite.h"
 
 namespace lockstep {
@@ -92,6 +93,8 @@ std::string not_proven(const Case& cell, const Run& run, const std::vector<Verdi
     if (request.outcome == "unsupported")
       return fmt::format("a host does not support `{}`: {}", request.message, request.text);
   }
+  if (std::string unseen = unseen_subject(cell, run); !unseen.empty())
+    return unseen;
   std::vector<std::string> required = cell.required_checks;
   required.insert(required.end(), {"history", "marks"});
   for (const std::string& name : required) {
@@ -111,6 +114,9 @@ std::string not_proven(const Case& cell, const Run& run, const std::vector<Verdi
 std::string lacking_device(const Case& cell, const Run& run) {
   for (const Request& request : run.requests) {
     if (cell.device != "cpu" && request.outcome == "unsupported" && request.message == "init")
+      return request.text;
+    if (cell.of_subject && request.outcome == "unsupported" &&
+        request.text.rfind("needs a device", 0) == 0)
       return request.text;
   }
   return {};
@@ -156,6 +162,9 @@ CaseReport report_of(const Case& cell) {
   if (!cell.not_applicable.empty()) {
     report.outcome = Outcome::kSkipped;
     report.reason = "not applicable: " + cell.not_applicable;
+  } else if (!is_run(cell)) {
+    report.outcome = Outcome::kSkipped;
+    report.reason = "not declared: " + cell.not_declared;
   }
   return report;
 }
@@ -195,10 +204,13 @@ CaseReport judge_case(const Case& cell, const Run& run, const checkers::Checkers
   report.findings = std::move(judged.findings);
   if (!report.findings.empty()) {
     report.outcome = Outcome::kFail;
-    return report;
+    if (cell.of_subject)
+      add_lines(run, report);
+  } else {
+    report.reason = not_proven(cell, run, report.checks);
+    report.outcome = report.reason.empty() ? Outcome::kPass : Outcome::kUndecided;
   }
-  report.reason = not_proven(cell, run, report.checks);
-  report.outcome = report.reason.empty() ? Outcome::kPass : Outcome::kUndecided;
+  soften(cell, report);
   return report;
 }
 
@@ -217,6 +229,14 @@ Result<Case> case_of(const Plan& plan) {
             .required_checks = plan.required_checks,
             .required = plan.required,
             .expected_site = plan.expected_site};
+  if (const auto subject = plan.contract.find("subject"); subject != plan.contract.end()) {
+    cell.of_subject = true;
+    cell.kind = plan.contract.count("draws") > 0 ? "sampler" : "ddp";
+  }
+  if (const auto more = plan.contract.find("not_declared"); more != plan.contract.end()) {
+    cell.of_subject = cell.tried = true;
+    cell.not_declared = more->second;
+  }
   if (!plan.mutant.empty()) {
     cell.mutant = mutants::find(plan.mutant);
     if (cell.mutant == nullptr)

@@ -65,6 +65,8 @@ Plan plan_of(const Case& cell, const std::string& run_id) {
   plan.expected_marks = cell.expected_marks;
   plan.required_checks = cell.required_checks;
   plan.required = cell.required;
+  if (cell.tried)
+    plan.contract["not_declared"] = cell.not_declared;
   if (cell.mutant != nullptr && !cell.mutant->site.empty())
     plan.expected_site = marked_line(std::string(cell.mutant->site));
   plan.versions["lockstep"] = kVersion;
@@ -79,17 +81,31 @@ const Scenario& scenario_of(const Case& cell) {
   LS_CHECK(false && "a case of a scenario that does not exist");
 }
 
+/// What programs of a user find in their environment under a launcher.
+std::map<std::string, std::string> rank_environment(const Case& cell, Rank rank) {
+  return {{"RANK", std::to_string(rank.value)},
+          {"LOCAL_RANK", std::to_string(rank.value)},
+          {"WORLD_SIZE", std::to_string(cell.world_size)},
+          {"LOCAL_WORLD_SIZE", std::to_string(cell.world_size)},
+          {"MASTER_ADDR", "127.0.0.1"}};
+}
+
 std::vector<launch::HostSpec> specs_of(const Case& cell, const std::string& live,
                                        launch::WarmParent& ranks, launch::WarmParent& reference) {
   std::vector<launch::HostSpec> specs;
   for (const Rank rank : RankSet::all(cell.world_size)) {
-    specs.push_back({.role = Role::kRank,
-                     .rank = rank,
-                     .warm = &ranks,
-                     .environment = {{"LOCKSTEP_HISTORY", live}}});
+    launch::HostSpec& spec =
+        specs.emplace_back(launch::HostSpec{.role = Role::kRank, .rank = rank, .warm = &ranks});
+    if (cell.of_subject)
+      spec.environment = rank_environment(cell, rank);
+    spec.environment["LOCKSTEP_HISTORY"] = live;
   }
-  specs.push_back(
-      {.role = Role::kReference, .rank = std::nullopt, .warm = &reference, .environment = {}});
+  launch::HostSpec& spec = specs.emplace_back(launch::HostSpec{
+      .role = Role::kReference, .rank = std::nullopt, .warm = &reference, .environment = {}});
+  if (cell.of_subject) {
+    spec.warm = &ranks;  // One start of torch for all.
+    spec.environment = {{"LOCKSTEP_ROLE", "reference"}};
+  }
   return specs;
 }
 
@@ -110,9 +126,15 @@ CaseRunner::CaseRunner(launch::Supervisor& supervisor, const SuiteOptions& optio
     : supervisor_(supervisor),
       options_(options),
       suite_(suite),
-      ranks_(supervisor, warm(options.rank_host, suite.path() + "/logs/warm-rank.log")),
+      ranks_(supervisor, options.subject.name.empty()
+                             ? warm(options.rank_host, suite.path() + "/logs/warm-rank.log")
+                             : warm_options(options.subject, suite.path() + "/logs/warm-rank.log")),
       reference_(supervisor,
                  warm(options.reference_host, suite.path() + "/logs/warm-reference.log")) {}
+
+Result<std::vector<Subject>> CaseRunner::introduce() {
+  return lockstep::introduce(supervisor_, ranks_, suite_.path() + "/logs");
+}
 
 Result<void> CaseRunner::talk(const Case& cell, history::RunDirectory& directory, Plan& plan) {
   Result<history::JournalWriter> journal = history::JournalWriter::create(directory.journal());
@@ -133,6 +155,7 @@ Result<void> CaseRunner::talk(const Case& cell, history::RunDirectory& directory
   job_options.logs_directory = directory.path() + "/logs";
   job_options.journal = &*journal;
   job_options.follower = &follower;
+  job_options.all_threads = cell.of_subject;  // Any thread of an interpreter may go on.
   job_options.stop_when = [](const Run& live) { return checkers::certain_deadlock(live); };
   auto job = launch::HostJob::start(supervisor_, job_options,
                                     specs_of(cell, directory.live(), ranks_, reference_));
@@ -140,7 +163,8 @@ Result<void> CaseRunner::talk(const Case& cell, history::RunDirectory& directory
     return not_started(*journal, job.error());
   Conversation conversation(
       **job, *journal, plan, cell, {directory.path(), scratch},
-      std::chrono::milliseconds(static_cast<std::int64_t>(options_.request_limit_s * 1000)));
+      std::chrono::milliseconds(static_cast<std::int64_t>(
+          (cell.tried ? options_.request_limit_s / 4 : options_.request_limit_s) * 1000)));
   std::string ended_early;
   if (auto done = scenario_of(cell).converse(conversation, cell); !done) {
     ended_early = done.error().what;

@@ -22,6 +22,9 @@ class CaseRunner {
   /// Runs one case. Errors: the run directory cannot be written, or the hosts cannot be started.
   Result<CaseReport> run(const Case& cell);
 
+  /// What the hosts of the options' subject say of it.
+  Result<std::vector<Subject>> introduce();
+
   /// Of lockstep, and of torch once a host has said it.
   [[nodiscard]] const std::map<std::string, std::string>& versions() const { return versions_; }
 

@@ -1,6 +1,7 @@
 #include "scenarios/clean_exit.h"
 
 #include "scenarios/steps.h"
+#include "scenarios/subject_cells.h"
 
 namespace lockstep {
 namespace {
@@ -87,6 +88,16 @@ std::vector<Case> CleanExit::cells() const {
   cells.push_back(cell_of("bucketed_ddp", 3, {}));
   for (const char* at : {"backward", "collective"})
     cells.push_back(cell_of("bucketed_ddp", 3, {{"fault", "kill"}, {"at", at}, {"rank", "1"}}));
+  return cells;
+}
+
+// Faults are asked of the hosts, and say nothing of what runs in them.
+std::vector<Case> CleanExit::cells(const Subject& subject) const {
+  std::vector<Case> cells;
+  if (subject.kind == "ddp") {
+    for (const std::int32_t world : {2, 3, 5})
+      cells.push_back(subject_cell(cell_of("ddp", world, {}), subject));
+  }
   return cells;
 }
 

@@ -12,6 +12,7 @@ class CleanExit final : public Scenario {
   [[nodiscard]] std::string_view name() const override { return "clean-exit"; }
   [[nodiscard]] std::string_view question() const override;
   [[nodiscard]] std::vector<Case> cells() const override;
+  [[nodiscard]] std::vector<Case> cells(const Subject& subject) const override;
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> not_applicable() const override;
   [[nodiscard]] Result<void> converse(Conversation& talk, const Case& cell) const override;
 };

@@ -40,8 +40,17 @@ CallSite raised_at(const Json& fields) {
     return site;
   for (const Json& frame : *frames) {
     if (frame.is_object() && frame.value("module", Json()).is_string() &&
-        frame.value("offset", Json()).is_number_unsigned())
-      site.frames.push_back({.module = frame["module"], .offset = frame["offset"]});
+        frame.value("offset", Json()).is_number_unsigned()) {
+      Frame& added =
+          site.frames.emplace_back(Frame{.module = frame["module"], .offset = frame["offset"]});
+      // Of an interpreter, whose host knows its lines.
+      if (frame.value("line", Json()).is_number_integer() &&
+          frame.value("function", Json()).is_string()) {
+        added.file = added.module;
+        added.line = frame["line"].get<std::int32_t>();
+        added.function = frame["function"];
+      }
+    }
   }
   return site;
 }

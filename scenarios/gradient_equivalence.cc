@@ -4,6 +4,7 @@
 
 #include "scenarios/replica_cells.h"
 #include "scenarios/steps.h"
+#include "scenarios/subject_cells.h"
 
 namespace lockstep {
 namespace {
@@ -150,6 +151,43 @@ std::vector<Case> GradientEquivalence::cells() const {
                             implementation));
   }
   add_bucketed_ddp(cells);
+  return cells;
+}
+
+// What people write is asked first what every program needs, and then, told apart, what only some
+// do: parameters that have no gradient, or that one rank uses and another does not.
+std::vector<Case> GradientEquivalence::cells(const Subject& subject) const {
+  if (subject.kind != "ddp")
+    return {};
+  std::vector<Case> cells;
+  for (const std::int32_t world : {2, 3})
+    cells.push_back(subject_cell(cell_of(world, "float64", {{"model", "tied"}}), subject));
+  cells.push_back(subject_cell(cell_of(3, "float64", {{"model", "conv_bn"}}), subject));
+  cells.push_back(subject_cell(cell_of(3, "float64", {{"model", "shared_gradient"}}), subject));
+  for (const Case& cell : subject_cells(this->cells(), "ddp", subject)) {
+    const bool once = subject.of_pytorch || cell.world_size == 3 ||
+                      (cell.dtype == "float64" && cell.world_size == 2);
+    if (!once && cell.option("rule") != "exact")
+      continue;  // What is asked at three world sizes of PyTorch's own is asked of others at two.
+    cells.push_back(cell);
+    if (cell.option("model") == "mlp" && cell.option("rows") == "uneven" && subject.of_pytorch &&
+        cell.dtype == "float64" && cell.world_size == 3) {
+      std::map<std::string, std::string> views = cell.options;
+      views["gradient_as_bucket_view"] = "on";
+      cells.push_back(subject_cell(cell_of(3, "float64", std::move(views)), subject));
+    }
+  }
+  cells.push_back(tried_cell(cell_of(2, "float64", {{"model", "frozen"}}), subject,
+                             "what becomes of a parameter that requires no gradient"));
+  const auto lacks = [&](const char* feature) {
+    const auto why = subject.lacks.find(feature);
+    return why == subject.lacks.end() ? std::string() : why->second;
+  };
+  if (const std::string why = lacks("find_unused_parameters"); !why.empty())
+    cells.push_back(tried_cell(cell_of(3, "float64", {{"model", "branches"}}), subject, why));
+  if (const std::string why = lacks("initial"); !why.empty())
+    cells.push_back(
+        tried_cell(cell_of(2, "float64", {{"model", "mlp"}, {"initial", "own"}}), subject, why));
   return cells;
 }
 

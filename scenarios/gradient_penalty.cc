@@ -1,6 +1,7 @@
 #include "scenarios/gradient_penalty.h"
 
 #include "scenarios/steps.h"
+#include "scenarios/subject_cells.h"
 
 namespace lockstep {
 namespace {
@@ -60,6 +61,16 @@ std::vector<Case> GradientPenalty::cells() const {
     }
   }
   return cells;
+}
+
+// Few who write a wrapper have thought of it: of others than PyTorch's it is tried, once.
+std::vector<Case> GradientPenalty::cells(const Subject& subject) const {
+  if (subject.kind != "ddp")
+    return {};
+  if (subject.of_pytorch)
+    return subject_cells(cells(), "ddp", subject);
+  return {tried_cell(cell_of("ddp", 2, "wgan_gp", {{"model", "critic"}}), subject,
+                     "three forwards before one backward, which has second derivatives")};
 }
 
 Result<void> GradientPenalty::converse(Conversation& talk, const Case& cell) const {

@@ -5,6 +5,8 @@
 namespace lockstep {
 namespace {
 
+constexpr std::chrono::seconds kSubjectLimit{10};
+
 Case cell_of(const char* implementation, std::int32_t world, const char* unfit,
              std::map<std::string, std::string> options) {
   Case cell{.scenario = "refusals", .implementation = implementation, .world_size = world};
@@ -43,6 +45,9 @@ std::vector<Case> RefusedInputs::cells() const {
 }
 
 Result<void> RefusedInputs::converse(Conversation& talk, const Case& cell) const {
+  // One that raises on a single rank leaves the others waiting for it.
+  if (cell.of_subject)
+    talk.answers_within(kSubjectLimit);
   const Result<Training> training = begin(talk, cell.option("model"));
   if (!training)
     return training.error();

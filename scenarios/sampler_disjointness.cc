@@ -7,6 +7,7 @@
 #include "harness/history/tensor_file.h"
 #include "scenarios/batches.h"
 #include "scenarios/steps.h"
+#include "scenarios/subject_cells.h"
 
 namespace lockstep {
 namespace {
@@ -34,6 +35,9 @@ std::vector<Dataset> datasets_of(const Case& cell) {
   std::vector<std::int64_t> lengths{302, 61, 60, std::max(cell.world_size / 2, 1)};
   if (cell.implementation != "infinite")
     lengths.push_back(0);  // There is no stream of nothing.
+  if (cell.of_subject)
+    lengths = cell.option("samples") == "few" ? std::vector<std::int64_t>{1, 0}
+                                              : std::vector<std::int64_t>{302, 61, 60};
   std::vector<Dataset> datasets;
   for (std::size_t number = 0; number < lengths.size(); ++number) {
     Draw draw(mix_seed({cell.seed, number}));
@@ -50,6 +54,8 @@ std::vector<Dataset> datasets_of(const Case& cell) {
     }
     datasets.push_back(std::move(dataset));
   }
+  if (cell.one_seed || cell.option("samples") == "few")
+    return datasets;
   datasets.push_back(datasets.front());
   datasets.back().seed += kOtherSeed;
   return datasets;
@@ -73,8 +79,9 @@ Result<std::string> write_dataset(Conversation& talk, std::size_t number, const 
                                            tensor("batch_size", {static_cast<double>(kBatchSize)}),
                                            tensor("batches_max", {static_cast<double>(most)}),
                                            tensor("seed", {static_cast<double>(dataset.seed)})};
-  if (goes_by_length(talk.cell())) {
+  if (goes_by_length(talk.cell()) || talk.cell().of_subject)
     tensors.push_back(tensor("item_lengths", dataset.item_lengths));
+  if (goes_by_length(talk.cell())) {
     tensors.push_back(tensor("boundaries", {std::begin(kBoundaries), std::end(kBoundaries)}));
   }
   const auto path = talk.tensor_path(fmt::format("dataset{}", number));
@@ -101,6 +108,7 @@ Result<void> run_epoch(Conversation& talk, const std::string& dataset, std::size
                 {"rank", rank.value},
                 {"world", cell.world_size},
                 {"seed", seed},
+                {"rendezvous", (talk.paths().scratch / "sampler").string()},
                 {"options", wrap_options(cell)},
                 {"out", out(rank).string()}};
   });
@@ -177,6 +185,20 @@ std::vector<Case> SamplerDisjointness::cells() const {
 std::vector<std::pair<std::string, std::string>> SamplerDisjointness::not_applicable() const {
   const char* const why = "it is given its samples, and draws none";
   return {{"ddp", why}, {"bucketed_ddp", why}, {"dp", why}, {"balanced_dp", why}};
+}
+
+std::vector<Case> SamplerDisjointness::cells(const Subject& subject) const {
+  if (subject.kind != "sampler")
+    return {};
+  std::vector<Case> cells = subject_cells(this->cells(), "distributed", subject);
+  for (Case& cell : cells)
+    cell.expected_marks = {"not-divisible"};
+  Case few = cell_of("distributed", 3, {{"samples", "few"}});
+  few.expected_marks = {"fewer-samples-than-ranks"};
+  cells.push_back(tried_cell(std::move(few), subject, "fewer samples than ranks, and none"));
+  for (Case& cell : cells)
+    cell.one_seed = !subject.has("seed");
+  return cells;
 }
 
 Result<void> SamplerDisjointness::converse(Conversation& talk, const Case& cell) const {

@@ -11,6 +11,7 @@ class SamplerDisjointness final : public Scenario {
   [[nodiscard]] std::string_view name() const override { return "sampler-disjointness"; }
   [[nodiscard]] std::string_view question() const override;
   [[nodiscard]] std::vector<Case> cells() const override;
+  [[nodiscard]] std::vector<Case> cells(const Subject& subject) const override;
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> not_applicable() const override;
   [[nodiscard]] Result<void> converse(Conversation& talk, const Case& cell) const override;
 };

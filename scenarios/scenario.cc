@@ -9,6 +9,7 @@
 #include "scenarios/gradient_penalty.h"
 #include "scenarios/refusals.h"
 #include "scenarios/sampler_disjointness.h"
+#include "scenarios/subject_cells.h"
 #include "scenarios/sync_bn_statistics.h"
 #include "scenarios/uneven_batches.h"
 
@@ -28,6 +29,10 @@ const std::vector<std::unique_ptr<Scenario>>& all_scenarios() {
     return all;
   }();
   return scenarios;
+}
+
+std::vector<Case> Scenario::cells(const Subject& subject) const {
+  return subject.kind == "ddp" ? subject_cells(cells(), "ddp", subject) : std::vector<Case>{};
 }
 
 std::string case_id(const Case& cell) {

@@ -20,6 +20,7 @@
 namespace lockstep {
 
 class Conversation;
+struct Subject;
 
 /// One cell: a scenario, an implementation (or a mutant of it), a world size, a dtype and options.
 struct Case {
@@ -36,6 +37,11 @@ struct Case {
   bool required{true};                         ///< Undecided counts for the exit status.
   std::string expected_site{};   ///< "file:line" that a mutant's finding must name; empty: none.
   std::string not_applicable{};  ///< Why the question is not asked of it; such a case is not run.
+  bool of_subject{};             ///< Of an implementation that is none of this repository's.
+  std::string kind{};            ///< Of a subject: "ddp", "sampler", ...
+  bool one_seed{};               ///< A sampler that is given no seed.
+  std::string not_declared{};    ///< What the subject does not say of itself; then it is not run,
+  bool tried{};                  ///< unless it is tried: what is found does not count against it.
   const mutants::Mutant* mutant{};  ///< Null for the implementation itself.
 
   [[nodiscard]] std::string option(const std::string& name,
@@ -63,6 +69,8 @@ class Scenario {
   [[nodiscard]] virtual std::string_view question() const = 0;
   /// Every cell of the unmutated implementations.
   [[nodiscard]] virtual std::vector<Case> cells() const = 0;
+  /// Those of an implementation that a user has named: what it does not declare is not asked.
+  [[nodiscard]] virtual std::vector<Case> cells(const Subject& subject) const;
   /// Implementations of which the question cannot be asked, and why.
   [[nodiscard]] virtual std::vector<std::pair<std::string, std::string>> not_applicable() const {
     return {};

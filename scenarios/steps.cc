@@ -148,6 +148,16 @@ Json init_request(const Conversation& talk, std::int32_t rank, std::int32_t worl
               {"rendezvous", (talk.paths().scratch / rendezvous).string()}};
 }
 
+/// Of a subject that does not say that it makes its ranks start alike, and has changed nothing on
+/// any of them: that is the caller's, who does it.
+bool starts_as_it_was(const Case& cell, const Conversation::Answers& wrapped) {
+  return cell.of_subject && cell.option("initial") != "own" &&
+         std::all_of(wrapped.begin(), wrapped.end(), [](const protocol::Answer& answer) {
+           const Json contract = answer.fields.value("contract", Json::object());
+           return !answer.fields.value("changed", true) && !contract.contains("initial");
+         });
+}
+
 }  // namespace
 
 bool all_refused(const Conversation::Answers& answers) {
@@ -225,6 +235,14 @@ Result<Training> begin(Conversation& talk, const std::string& model,
   if (training.refused)
     return training;
   remember_contract(talk, wrapped->front());
+  if (starts_as_it_was(cell, *wrapped)) {
+    talk.plan().contract["initial"] = "caller";
+    if (auto loaded = talk.ask_ranks([&](Rank) {
+          return Json{{"message", "load"}, {"file", authority.string()}};
+        });
+        !loaded)
+      return loaded.error();
+  }
   training.contract = talk.plan().contract;
   if (auto seen = observe_state(talk, training, everyone, 0, "initial", {"params", "buffers"});
       !seen)

@@ -16,6 +16,8 @@
 namespace lockstep {
 namespace {
 
+const std::string kSkipped = "skipped/";  // Before the id of a subject's case that was not run.
+
 template <class T>
 bool wanted(const std::vector<T>& filter, const T& value) {
   return filter.empty() || std::find(filter.begin(), filter.end(), value) != filter.end();
@@ -100,8 +102,11 @@ Result<history::JournalWriter> open_journal(const SuiteOptions& options,
   plan.command = options.command;
   plan.seed = options.seed;
   plan.versions["lockstep"] = kVersion;
-  for (const Case& cell : cases)
+  for (const Case& cell : cases) {
     plan.cases.push_back(cell.id);
+    if (cell.of_subject && !is_run(cell))
+      plan.contract[kSkipped + cell.id] = report_of(cell).reason;
+  }
   if (auto written = directory.write_plan(plan); !written)
     return written.error();
   return history::JournalWriter::create(directory.journal());
@@ -124,8 +129,10 @@ Result<CaseReport> judge_saved_case(const std::string& directory,
 
 }  // namespace
 
-Result<std::vector<Case>> select_cases(const SuiteOptions& options) {
-  std::vector<Case> cases = every_case(options.seed);
+namespace {
+
+/// Those of `cases` that the filters leave.
+Result<std::vector<Case>> filtered(const SuiteOptions& options, std::vector<Case> cases) {
   for (Case& cell : cases)
     cell.device = options.device;
   std::set<std::string> scenarios, implementations{"mutant"}, dtypes, ids;
@@ -155,22 +162,52 @@ Result<std::vector<Case>> select_cases(const SuiteOptions& options) {
   return cases;
 }
 
-Result<Report> run_suite(launch::Supervisor& supervisor, const SuiteOptions& options,
-                         const std::vector<Case>& cases, history::RunDirectory& directory,
-                         const SuiteProgress& progress) {
-  Result<history::JournalWriter> journal = open_journal(options, cases, directory);
-  if (!journal)
-    return journal.error();
-  Report report;
-  report.run = directory.id();
-  report.command = options.command;
-  const std::uint64_t begun_ns = now_ns();
-  CaseRunner runner(supervisor, options, directory);
+/// One line for what cannot be had here, instead of one for each of its cells.
+Case absent_case(const Subject& subject) {
+  Case cell{.scenario = subject.kind, .implementation = subject.name};
+  cell.of_subject = true;
+  cell.not_applicable = subject.absent;
+  cell.id = subject.kind + "/" + subject.name;
+  return cell;
+}
+
+}  // namespace
+
+Result<std::vector<Case>> select_cases(const SuiteOptions& options) {
+  return filtered(options, every_case(options.seed));
+}
+
+Result<std::vector<Case>> select_cases(const SuiteOptions& options,
+                                       const std::vector<Subject>& subjects) {
+  std::vector<Case> cases;
+  for (const Subject& subject : subjects) {
+    if (!subject.absent.empty()) {
+      cases.push_back(absent_case(subject));
+      continue;
+    }
+    std::set<std::pair<std::string, std::string>> told;  // A reason once, not for every cell.
+    for (const auto& scenario : all_scenarios()) {
+      for (Case& cell : scenario->cells(subject)) {
+        cell.seed = options.seed;
+        if (is_run(cell) || told.emplace(cell.scenario, cell.not_declared).second)
+          cases.push_back(std::move(cell));
+      }
+    }
+  }
+  return filtered(options, std::move(cases));
+}
+
+namespace {
+
+/// Of `cases`, what a runner makes of them, into the report.
+Result<void> run_each(launch::Supervisor& supervisor, CaseRunner& runner,
+                      const std::vector<Case>& cases, history::JournalWriter& journal,
+                      const SuiteProgress& progress, Report& report) {
   for (const Case& cell : cases) {
     if (progress.running)
       progress.running(cell);
     Result<CaseReport> result =
-        cell.not_applicable.empty() ? runner.run(cell) : Result<CaseReport>(report_of(cell));
+        is_run(cell) ? runner.run(cell) : Result<CaseReport>(report_of(cell));
     if (!result && result.error().kind != Error::Kind::kInterrupted)
       return result.error();
     if (result) {
@@ -181,17 +218,57 @@ Result<Report> run_suite(launch::Supervisor& supervisor, const SuiteOptions& opt
     if (const std::string why = supervisor.interrupted(); !why.empty()) {
       report.reason = fmt::format("interrupted ({}) after {} of {} cases", why, report.cases.size(),
                                   cases.size());
-      (void)journal->append(
+      (void)journal.append(
           Acted{.at_ns = now_ns(), .action = "interrupted", .reason = report.reason});
       break;
     }
   }
+  return {};
+}
+
+Result<Report> run_all(launch::Supervisor& supervisor, const SuiteOptions& options,
+                       const std::vector<Case>& cases, history::RunDirectory& directory,
+                       CaseRunner& runner, const SuiteProgress& progress) {
+  Result<history::JournalWriter> journal = open_journal(options, cases, directory);
+  if (!journal)
+    return journal.error();
+  Report report;
+  report.run = directory.id();
+  report.command = options.command;
+  const std::uint64_t begun_ns = now_ns();
+  if (auto run = run_each(supervisor, runner, cases, *journal, progress, report); !run)
+    return run.error();
   if (auto closed = journal->close(); !closed)
     return closed.error();
   report.wall_s = static_cast<double>(now_ns() - begun_ns) / 1e9;
   report.versions = runner.versions();
   conclude(report);
   return report;
+}
+
+}  // namespace
+
+Result<Report> run_suite(launch::Supervisor& supervisor, const SuiteOptions& options,
+                         const std::vector<Case>& cases, history::RunDirectory& directory,
+                         const SuiteProgress& progress) {
+  CaseRunner runner(supervisor, options, directory);
+  if (progress.begun)
+    progress.begun(cases, {});
+  return run_all(supervisor, options, cases, directory, runner, progress);
+}
+
+Result<Report> run_subject_suite(launch::Supervisor& supervisor, const SuiteOptions& options,
+                                 history::RunDirectory& directory, const SuiteProgress& progress) {
+  CaseRunner runner(supervisor, options, directory);
+  const Result<std::vector<Subject>> subjects = runner.introduce();
+  if (!subjects)
+    return subjects.error();
+  const Result<std::vector<Case>> cases = select_cases(options, *subjects);
+  if (!cases)
+    return cases.error();
+  if (progress.begun)
+    progress.begun(*cases, *subjects);
+  return run_all(supervisor, options, *cases, directory, runner, progress);
 }
 
 Result<Report> judge_saved(const std::string& directory) {
@@ -217,6 +294,14 @@ Result<Report> judge_saved(const std::string& directory) {
         std::find_if(all.begin(), all.end(), [&](const Case& cell) { return cell.id == id; });
     if (known != all.end() && !known->not_applicable.empty()) {
       report.cases.push_back(report_of(*known));
+      continue;
+    }
+    if (const auto skipped = run->plan.contract.find(kSkipped + id);
+        skipped != run->plan.contract.end()) {
+      CaseReport& added = report.cases.emplace_back();
+      added.id = id;
+      added.outcome = Outcome::kSkipped;
+      added.reason = skipped->second;
       continue;
     }
     if (!std::filesystem::exists(path))

@@ -12,6 +12,7 @@
 #include "harness/launch/supervisor.h"
 #include "harness/verdict/report.h"
 #include "scenarios/scenario.h"
+#include "scenarios/subject.h"
 
 namespace lockstep {
 
@@ -27,6 +28,7 @@ struct SuiteOptions {
   std::uint64_t seed{1};
   std::string rank_host{};  ///< Programs that serve the conversation.
   std::string reference_host{};
+  SubjectChoice subject{};  ///< In the place of both, where a user has named an implementation.
   double request_limit_s{120};
   std::vector<std::string> command{};  ///< As the user gave it; for the report.
 };
@@ -36,11 +38,21 @@ struct SuiteOptions {
 /// exist, and those that do.
 Result<std::vector<Case>> select_cases(const SuiteOptions& options);
 
-/// Told when a case begins and when it has ended.
+/// The same of what a user has named.
+Result<std::vector<Case>> select_cases(const SuiteOptions& options,
+                                       const std::vector<Subject>& subjects);
+
+/// Told when the cases are known, when one begins and when it has ended.
 struct SuiteProgress {
+  std::function<void(const std::vector<Case>&, const std::vector<Subject>&)> begun{};
   std::function<void(const Case&)> running{};
   std::function<void(const CaseReport&)> finished{};
 };
+
+/// The suite over the subject that the options name: asks it what it declares, and runs the cases
+/// that follow. Errors: as run_suite(), introduce() and select_cases().
+Result<Report> run_subject_suite(launch::Supervisor& supervisor, const SuiteOptions& options,
+                                 history::RunDirectory& directory, const SuiteProgress& progress);
 
 /// Runs `cases` one after another. The report holds what was run, also when it was interrupted (its
 /// reason says so). Errors: what keeps the suite from running at all.
@@ -50,6 +62,11 @@ Result<Report> run_suite(launch::Supervisor& supervisor, const SuiteOptions& opt
 
 /// The report of a case of which nothing is known yet but what it is.
 CaseReport report_of(const Case& cell);
+
+/// Whether the question is asked at all.
+inline bool is_run(const Case& cell) {
+  return cell.not_applicable.empty() && (cell.not_declared.empty() || cell.tried);
+}
 
 /// Judges a finished case again, as `lockstep check` does. `run` is the closed run of `cell`.
 CaseReport judge_case(const Case& cell, const Run& run,

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "scenarios/steps.h"
+#include "scenarios/subject_cells.h"
 
 namespace lockstep {
 namespace {
@@ -14,6 +15,8 @@ std::vector<std::int64_t> rows_of(const Case& cell, std::int64_t step) {
   constexpr std::int64_t kUneven[] = {3, 5, 7, 49, 2};
   constexpr std::int64_t kEmpty[] = {5, 3, 0, 1, 0};
   const bool empty = cell.option("rows") == "empty";
+  if (cell.option("rows") == "even")
+    return std::vector<std::int64_t>(static_cast<std::size_t>(cell.world_size), 8);
   std::vector<std::int64_t> rows;
   if (cell.option("rows") == "none" && step == 1)
     return std::vector<std::int64_t>(static_cast<std::size_t>(cell.world_size), 0);
@@ -30,7 +33,7 @@ StepPlan step_of(const Case& cell, std::int64_t step) {
   plan.step = step;
   plan.rows = rows_of(cell, step);
   // A rank without rows has no mean of its losses.
-  plan.loss = cell.option("rows").empty() ? "mean" : "sum";
+  plan.loss = cell.option("rows").empty() || cell.option("rows") == "even" ? "mean" : "sum";
   // Values are uniform in [-1, 1): their deviation is 1 / sqrt(3). Ranks have means of their own.
   const double deviation = 1 / std::sqrt(3.0);
   for (std::int32_t rank = 0; rank < cell.world_size; ++rank)
@@ -130,6 +133,49 @@ std::vector<std::pair<std::string, std::string>> SyncBnStatistics::not_applicabl
   const char* const why =
       "what the layers of its replicas give is not seen; gradient-penalty judges their SyncBN";
   return {{"dp", why}, {"balanced_dp", why}};
+}
+
+namespace {
+
+Case norm_cell(std::int32_t world, const std::string& dtype,
+               const std::map<std::string, std::string>& options, const Subject& subject) {
+  Case cell = cell_of("ddp", world, dtype, options);
+  for (const char* of_wrapper : {"sync_bn", "broadcast_buffers", "broadcast_initial_buffers"})
+    cell.options.erase(of_wrapper);
+  cell.expected_marks = {"evaluated"};
+  if (cell.option("rows") != "even")
+    cell.expected_marks.emplace_back("rows-differ");
+  return subject_cell(std::move(cell), subject);
+}
+
+}  // namespace
+
+std::vector<Case> SyncBnStatistics::cells(const Subject& subject) const {
+  std::vector<Case> cells;
+  if (subject.kind != "sync_bn")
+    return cells;
+  const auto tried = [&](std::map<std::string, std::string> options, const std::string& why) {
+    cells.push_back(tried_cell(norm_cell(3, "float64", options, subject), subject, why));
+    if (cells.back().option("rows") == "empty")
+      cells.back().expected_marks = {"a-rank-is-empty", "evaluated"};
+  };
+  const auto equal = subject.lacks.find("uneven_rows");
+  for (const char* model : {"conv_bn", "bn_rows", "bn_sequence", "bn_volume"}) {
+    for (const std::int32_t world : {2, 3, 5})
+      cells.push_back(norm_cell(world, "float64", {{"model", model}, {"rows", "even"}}, subject));
+    for (const std::int32_t world : {2, 3}) {
+      cells.push_back(norm_cell(world, "float64", {{"model", model}}, subject));
+      if (equal != subject.lacks.end() && cells.back().not_declared.empty())
+        cells.back().not_declared = "ranks with different numbers of rows: " + equal->second;
+    }
+  }
+  for (const char* model : {"bn_plain", "bn_stateless"})
+    cells.push_back(norm_cell(3, "float64", {{"model", model}, {"rows", "even"}}, subject));
+  tried({{"model", "bn_cumulative"}, {"rows", "even"}}, "a momentum of None");
+  tried({{"model", "bn_rows"}, {"rows", "empty"}}, "a rank without rows");
+  tried({{"model", "bn_sequence"}, {"ratio", "1000"}, {"rule", "cancelling"}, {"rows", "even"}},
+        "values whose mean is a thousand deviations");
+  return cells;
 }
 
 Result<void> SyncBnStatistics::converse(Conversation& talk, const Case& cell) const {

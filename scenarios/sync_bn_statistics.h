@@ -10,6 +10,7 @@ class SyncBnStatistics : public Scenario {
   [[nodiscard]] std::string_view name() const override { return "sync-bn-statistics"; }
   [[nodiscard]] std::string_view question() const override;
   [[nodiscard]] std::vector<Case> cells() const override;
+  [[nodiscard]] std::vector<Case> cells(const Subject& subject) const override;
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> not_applicable() const override;
   [[nodiscard]] Result<void> converse(Conversation& conversation, const Case& cell) const override;
 };

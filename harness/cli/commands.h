@@ -30,7 +30,9 @@ struct Output {
 
 struct SuiteCommand {
   SuiteOptions suite{};
-  std::string run_directory{};  ///< Empty: .lockstep/<id>.
+  std::string subject{}, kind{};  ///< MODULE:NAME or "torch", and what it is; empty: our own.
+  std::string python{"python3"};  ///< That the subject runs in.
+  std::string run_directory{};    ///< Empty: .lockstep/<id>.
   bool list{};
   bool list_mutants{};
   std::string baseline{};  ///< A report.json; empty: none.

@@ -74,6 +74,15 @@ void add_suite(CLI::App& app, Parsed& parsed) {
   suite.add_option("--scenario", options.scenarios, "Only this scenario (repeatable)");
   suite.add_option("--implementation", options.implementations,
                    "Only this implementation, mutant/NAME, or mutant for all of them (repeatable)");
+  suite.add_option("--subject", parsed.suite.subject,
+                   "Somebody else's implementation in the place of ours: torch, MODULE:NAME, or "
+                   "FILE.py:NAME");
+  suite.add_option("--as", parsed.suite.kind, "What the subject is (default ddp)")
+      ->needs("--subject")
+      ->check(CLI::IsMember({"ddp", "dp", "balanced_dp", "sync_bn", "sampler"}));
+  suite.add_option("--python", parsed.suite.python, "The interpreter that the subject runs in")
+      ->capture_default_str()
+      ->needs("--subject");
   suite.add_option("-n,--ranks", options.ranks, "Only this world size (repeatable)");
   suite.add_option("--dtype", options.dtypes, "Only this dtype (repeatable)");
   suite.add_option("--device", options.device, "cpu, or cuda: ranks over NCCL, one device each")

@@ -2,21 +2,28 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
+#include <optional>
 
 #include "harness/base/clock.h"
 #include "harness/base/version.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/guarded_run.h"
+#include "harness/entry/entry.h"
+#include "harness/entry/program.h"
 #include "harness/launch/guard.h"
+#include "harness/launch/warm_parent.h"
 #include "harness/report/live.h"
 
 namespace lockstep::cli {
 namespace {
 
 int list_cases(const std::vector<Case>& cases) {
-  for (const Case& cell : cases)
-    fmt::print("{}\n", cell.id);
+  for (const Case& cell : cases) {
+    const std::string why = is_run(cell) ? "" : report_of(cell).reason;
+    fmt::print("{}{}{}\n", cell.id, why.empty() ? "" : "  ", cell.of_subject ? why : "");
+  }
   return 0;
 }
 
@@ -39,8 +46,10 @@ Result<void> find_hosts(SuiteOptions& options) {
     if (access(path->c_str(), X_OK) != 0) {
       return Error{Error::Kind::kEnvironment,
                    fmt::format("{} is not there: the suite needs it", *path),
-                   options.device == "cuda" ? "build with a torch that has CUDA: ./ci/dev build"
-                                            : "build with LibTorch: ./ci/dev build"};
+                   options.device == "cuda"
+                       ? "build with a torch that has CUDA: ./ci/dev build"
+                       : "build with LibTorch: ./ci/dev build; or name an implementation in "
+                         "Python: --subject torch"};
     }
   }
   return {};
@@ -59,6 +68,36 @@ Report header_of(const std::string& run, const std::vector<std::string>& argumen
   return report;
 }
 
+/// What a suite says while it runs, to people.
+class Told {
+ public:
+  explicit Told(const HumanOptions& human) : human_(human) {}
+
+  void begin(const Report& header, const std::vector<Case>& cases,
+             const std::vector<Subject>& subjects) {
+    write_out(human_header(header, cases.size(), human_));
+    for (const Subject& subject : subjects) {
+      if (subject.absent.empty())
+        write_out(fmt::format("   subject  {}: {} ({})\n", subject.name, subject.adapter,
+                              shown_path(subject.defined_at)));
+    }
+    live_.emplace(write_out, human_, human_.rewrite, cases.size());
+  }
+  void running(const Case& cell) { live_->running(cell.id, elapsed_s()); }
+  void finished(const CaseReport& result) { live_->finished(result, elapsed_s()); }
+  void pause() {
+    if (live_)
+      live_->pause();
+  }
+
+ private:
+  [[nodiscard]] double elapsed_s() const { return static_cast<double>(now_ns() - begun_ns_) / 1e9; }
+
+  const HumanOptions& human_;
+  std::optional<LiveProgress> live_{};
+  std::uint64_t begun_ns_{now_ns()};
+};
+
 int run_cases(launch::Supervisor& supervisor, const SuiteCommand& command,
               const std::vector<Case>& cases) {
   Result<std::vector<KnownFinding>> known = std::vector<KnownFinding>();
@@ -73,19 +112,19 @@ int run_cases(launch::Supervisor& supervisor, const SuiteCommand& command,
   const HumanOptions human = human_options_here(command.output, directory.path());
   const bool to_people = command.output.format == Format::kHuman;
   const Report header = header_of(directory.id(), command.suite.command);
-  if (to_people)
-    write_out(human_header(header, cases.size(), human));
-
-  LiveProgress live(write_out, human, human.rewrite, cases.size());
-  const std::uint64_t begun_ns = now_ns();
-  const auto elapsed_s = [&] { return static_cast<double>(now_ns() - begun_ns) / 1e9; };
+  Told told(human);
   SuiteProgress progress;
   if (to_people) {
-    progress.running = [&](const Case& cell) { live.running(cell.id, elapsed_s()); };
-    progress.finished = [&](const CaseReport& result) { live.finished(result, elapsed_s()); };
+    progress.begun = [&](const std::vector<Case>& known, const std::vector<Subject>& subjects) {
+      told.begin(header, known, subjects);
+    };
+    progress.running = [&](const Case& cell) { told.running(cell); };
+    progress.finished = [&](const CaseReport& result) { told.finished(result); };
   }
-  Result<Report> report = run_suite(supervisor, command.suite, cases, directory, progress);
-  live.pause();
+  Result<Report> report = command.subject.empty()
+                              ? run_suite(supervisor, command.suite, cases, directory, progress)
+                              : run_subject_suite(supervisor, command.suite, directory, progress);
+  told.pause();
   if (!report)
     return report_error(report.error());
   if (!command.baseline.empty())
@@ -99,6 +138,65 @@ int run_cases(launch::Supervisor& supervisor, const SuiteCommand& command,
   return report->exit_status;
 }
 
+/// The interpreter, what serves the subject in it, and how the tap gets in: the shim waits in the
+/// warm parent until a rank that was forked from it asks for the tap (harness/subject/host.py).
+Result<SubjectChoice> choose_subject(const SuiteCommand& command) {
+  const auto python = entry::find_in_path(command.python);
+  if (!python)
+    return Error{Error::Kind::kEnvironment,
+                 fmt::format("{} is no program that can be run", command.python),
+                 "need a Python with torch: --python INTERPRETER"};
+  const Result<entry::Torch> torch = entry::torch_of_program(*python);
+  if (!torch)
+    return Error{torch.error().kind, torch.error().what,
+                 "need a Python with torch: --python INTERPRETER, or activate its environment"};
+  const auto say = [](const std::string& what) { fmt::print(stderr, "lockstep: {}\n", what); };
+  entry::Entry entry = entry::prepare({*python}, "", say);
+  if (!entry.unseen.empty())
+    return Error{Error::Kind::kEnvironment, entry.unseen,
+                 "a case in which no collective is seen is worth nothing"};
+  for (const char* const of_a_job : {"LOCKSTEP_HISTORY", "LOCKSTEP_SUPERVISOR"})
+    entry.environment.erase(of_a_job);
+  // One thread, or a fork would copy locks that another one holds.
+  for (const char* const threads : {"OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"})
+    entry.environment[threads] = "1";
+  entry.environment["PYTHONUNBUFFERED"] = "1";
+  if (std::getenv("GLOO_SOCKET_IFNAME") == nullptr)
+    entry.environment["GLOO_SOCKET_IFNAME"] = "lo";
+  return SubjectChoice{
+      .name = command.subject,
+      .kind = command.kind,
+      .command = {*python, entry::subject_program(), "--warm", command.subject, command.kind},
+      .environment = std::move(entry.environment)};
+}
+
+int list_subject(launch::Supervisor& supervisor, const SuiteOptions& options) {
+  const auto scratch = std::filesystem::temp_directory_path() /
+                       fmt::format("lockstep-list-{}", static_cast<int>(::getpid()));
+  const auto gone_at_end = supervisor.remove_at_end(scratch.string());
+  if (!gone_at_end)
+    return report_error(gone_at_end.error());
+  std::error_code failed;
+  std::filesystem::create_directory(scratch, failed);
+  launch::WarmParent hosts(supervisor, warm_options(options.subject, scratch / "warm.log"));
+  const auto subjects = introduce(supervisor, hosts, scratch.string());
+  if (!subjects)
+    return report_error(subjects.error());
+  const auto cases = select_cases(options, *subjects);
+  return cases ? list_cases(*cases) : report_error(cases.error());
+}
+
+int run_subject(SuiteCommand command) {
+  Result<SubjectChoice> choice = choose_subject(command);
+  if (!choice)
+    return report_error(choice.error());
+  command.suite.subject = std::move(*choice);
+  return launch::run_guarded([&](launch::Supervisor& supervisor) {
+    return command.list ? list_subject(supervisor, command.suite)
+                        : run_cases(supervisor, command, {});
+  });
+}
+
 }  // namespace
 
 int run_suite_command(const SuiteCommand& command, const std::vector<std::string>& arguments) {
@@ -106,6 +204,8 @@ int run_suite_command(const SuiteCommand& command, const std::vector<std::string
     return list_mutants();
   SuiteCommand ready = command;
   ready.suite.command = arguments;
+  if (!command.subject.empty())
+    return run_subject(std::move(ready));
   Result<std::vector<Case>> cases = select_cases(ready.suite);
   if (!cases)
     return report_error(cases.error());

@@ -209,6 +209,8 @@ Result<void> compile_into(const fs::path& folder, const std::string& compiler, c
 
 std::string watch_script() { return (sources_folder() / "harness/watch/watch.py").string(); }
 
+std::string subject_program() { return (sources_folder() / "harness/subject/main.py").string(); }
+
 Result<Built> build_tap(const Torch& torch, const Say& say) {
   const fs::path sources = sources_folder();
   const Result<std::string> taps = all_taps(sources);

@@ -34,6 +34,9 @@ Entry prepare(const std::vector<std::string>& command, const std::string& histor
 /// What the tap runs in the interpreter of a rank that is watched; to be told it as LOCKSTEP_WATCH.
 std::string watch_script();
 
+/// The program that serves a subject in Python.
+std::string subject_program();
+
 /// Where tap and shim for one LibTorch lie.
 struct Built {
   std::string taps{};   ///< What all that were compiled here begin with, see tap_folder().

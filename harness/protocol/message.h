@@ -15,7 +15,8 @@
 //
 // Each message below: fields of the request -> fields of the answer, or names in the file `out`.
 //
-// hello      protocol: 1
+// hello      protocol: 1; introduce (of a subject's host alone: -> subjects[], see
+//            scenarios/subject.h)
 //            -> name, version, language, torch, backends[], implementations[], models[]
 // init       rank, world, backend, device, dtype, seed, timeout_s, rendezvous (path of a file in a
 //            fresh directory)
@@ -36,6 +37,8 @@
 //               replica), "argument/I" (as replica I was given it), and for forward K = 0, 1, ...:
 //               "forward_entry/K/buffer/NAME", "after_forward/K/buffer/NAME",
 //               "after_forward/K/norm/LAYER" (what a batch normalisation gave)
+// load       file: values of parameters and buffers in the place of those that the model has
+//            (asked where `wrap` has answered changed: false, and declared no `initial`)
 // unwrap     from now on the module is trained without its wrapper
 // exhausted  this rank gets no further step; answered when every rank is told, within a join, else
 //            at once
@@ -45,7 +48,8 @@
 //            -> "output"
 // epoch      sampler, dataset (file: "dataset/length", "dataset/batch_size", "dataset/batches_max",
 //            "dataset/seed", each [1]; "dataset/item_lengths", "dataset/boundaries" where batches
-//            go by length), epoch, rank, world, seed, options{}, out. Needs no init.
+//            go by length), epoch, rank, world, seed, options{}, out, rendezvous (where ranks can
+//            meet; for samplers that ask a process group). Needs no init.
 //            -> contract{word: value}; "sampler/indices" (those of all batches in a row),
 //               "sampler/batch_sizes", "sampler/length" (batches that the sampler promises; absent
 //               where it never ends), "sampler/boundaries" (the caller's list, afterwards)

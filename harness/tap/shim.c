@@ -186,6 +186,15 @@ static void enter_if_torch_is_there(void) {
   errno = saved;
 }
 
+/* Of a process that was forked from one that nobody asked to be seen, as ranks are from a warm
+ * parent: now its environment says where the tap writes. */
+EXPORTED void lockstep_shim_enter(void) {
+  if (history_directory[0] != 0)
+    return;
+  __atomic_store_n(&settled, 0, __ATOMIC_RELEASE);
+  enter_if_torch_is_there();
+}
+
 /* Everything but a path that may bring LibTorch is passed on by a tail call: the loader takes the
  * return address for the library that asks, whose RUNPATH it searches. */
 EXPORTED void* dlopen(const char* file, int mode) {

@@ -1,0 +1,230 @@
+"""The message `epoch`: what a sampler gives to one rank in one epoch of a dataset."""
+
+import datetime
+import inspect
+import re
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import Dataset
+
+from . import shapes
+from .lines import Unsupported
+from .tensors import TensorSet, read_tensors
+
+DATA_NAMES = ("dataset", "data_source", "data", "ds", "source", "samples")
+COUNT_NAMES = ("num_samples", "length", "n", "size", "dataset_size", "dataset_len", "dataset_length", "total", "total_size", "data_len",
+               "num_items", "n_samples", "len_dataset")
+LENGTH_NAMES = ("lengths", "sizes", "seq_lengths", "item_lengths", "lens", "sequence_lengths", "seq_lens", "sample_lengths")
+BATCH_NAMES = ("batch_size", "samples_per_batch", "bs", "per_device_batch_size", "micro_batch_size")
+BOUNDARY_NAMES = ("boundaries", "bucket_boundaries", "buckets", "bucket_edges")
+BUCKET_COUNT_NAMES = ("num_buckets", "n_buckets", "bucket_count")
+FIRST_NAMES = DATA_NAMES + COUNT_NAMES + LENGTH_NAMES
+KNOWN = FIRST_NAMES + BATCH_NAMES + BOUNDARY_NAMES + BUCKET_COUNT_NAMES + ("shuffle", "seed", "drop_last", "epoch", "generator")
+BATCH_SIZE = 4
+BUCKETS = 5
+
+SHAPE_HELP = '''
+A class of your own, of ten lines, that has the shape:
+
+    class Adapter:                                   # --subject my_adapter:Adapter --as sampler
+        def __init__(self, dataset, num_replicas, rank, shuffle=True, seed=0, drop_last=False):
+            self.mine = MySampler(len(dataset), rank, num_replicas, seed)   # yours, with what it needs
+        def set_epoch(self, epoch):
+            self.mine.epoch = epoch
+        def __iter__(self):
+            return iter(self.mine)                   # indices, or lists of indices
+        def __len__(self):
+            return len(self.mine)
+'''
+
+
+class Items(Dataset):
+    """A dataset of which only the lengths of its items matter."""
+
+    def __init__(self, lengths):
+        self.lengths = list(lengths)
+
+    def __len__(self):
+        return len(self.lengths)
+
+    def __getitem__(self, index):
+        return torch.zeros(self.lengths[index])
+
+
+def sampler_shape(name, thing):
+    parameters = shapes.signature_of(thing)
+    place = shapes.place_of(thing)
+    if not inspect.isclass(thing) or not callable(getattr(thing, "__iter__", None)):
+        raise shapes.Mismatch(name, "a class with __iter__", f"{getattr(thing, '__name__', thing)} at {place} has none", SHAPE_HELP)
+    unknown = [p.name for p in shapes.required(parameters) if p.name not in KNOWN and p.name not in shapes.MEANING_OF]
+    first = next(iter(parameters), "")
+    if unknown or first not in FIRST_NAMES:
+        what = ", ".join(unknown) or first or "nothing"
+        raise shapes.Mismatch(
+            name, "a dataset, its length or the lengths of its items first; then num_replicas, rank, shuffle, seed, drop_last, batch_size",
+            f"{thing.__name__}({', '.join(parameters)}) at {place} is given {what}, which no adapter knows", SHAPE_HELP,
+        )
+    batches = "lists of indices" if any(n in parameters for n in BATCH_NAMES) else "indices"
+    epochs = "set_epoch()" if callable(getattr(thing, "set_epoch", None)) else "no set_epoch()"
+    shape = shapes.Shape(form="sampler", words=f"sampler class, {batches} expected, {epochs}", defined_at=place, function=thing.__name__)
+    source = shapes.whole_source(thing)
+    declared = {
+        "drop_last": "drop_last" in parameters,
+        "shuffle": "shuffle" in parameters,
+        "seed": "seed" in parameters,
+        "set_epoch": callable(getattr(thing, "set_epoch", None)),
+        "sharded": any(shapes.MEANING_OF.get(n) in ("rank", "world", "group") for n in parameters) or "get_rank" in source,
+    }
+    for feature, there in declared.items():
+        if there:
+            shape.offers[feature] = "declared"
+        else:
+            shape.lacks[feature] = f"{thing.__name__} has no {feature}"
+    return shape
+
+
+class Loader:
+    """A sampler as a program keeps it over the epochs of one dataset."""
+
+    def __init__(self, thing, items, options, rank, world, seed, boundaries=()):
+        self.items = items
+        positional, named = [], {}
+        values = {"shuffle": options.get("shuffle", True), "drop_last": options.get("drop_last", False), "seed": seed, "epoch": 0}
+        values.update(dict.fromkeys(DATA_NAMES, items), **dict.fromkeys(COUNT_NAMES, len(items)))
+        values.update(dict.fromkeys(LENGTH_NAMES, items.lengths), **dict.fromkeys(BATCH_NAMES, BATCH_SIZE))
+        values.update(dict.fromkeys(BOUNDARY_NAMES, list(boundaries)), **dict.fromkeys(BUCKET_COUNT_NAMES, BUCKETS))
+        for i, (name, parameter) in enumerate(shapes.signature_of(thing).items()):
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                continue
+            meaning = shapes.MEANING_OF.get(name)
+            needed = parameter.default is parameter.empty
+            if i == 0:
+                positional.append(values[name])
+            elif meaning in ("rank", "world"):
+                named[name] = rank if meaning == "rank" else world
+            elif name in ("shuffle", "drop_last", "seed") + BATCH_NAMES or (name in values and needed):
+                if name != "drop_last" or needed or options.get("drop_last", False):
+                    named[name] = values[name]
+            elif needed:
+                named[name] = dist.group.WORLD if meaning == "group" else None
+        self.sampler = thing(*positional, **named)
+
+    def epoch(self, number, most):
+        """Batches of one epoch, at most so many, and whether it came to its end."""
+        if callable(getattr(self.sampler, "set_epoch", None)):
+            self.sampler.set_epoch(number)
+        batches, loose = [], []
+        for one in self.sampler:
+            if isinstance(one, (list, tuple)) or (isinstance(one, torch.Tensor) and one.dim() > 0):
+                batches.append([int(index) for index in one])
+            else:
+                loose.append(int(one))
+                if len(loose) == BATCH_SIZE:
+                    batches.append(loose)
+                    loose = []
+            if len(batches) >= most:
+                return batches, False
+        if loose:
+            batches.append(loose)
+        return batches, True
+
+    def promised(self, batches):
+        """Batches that its length promises; None where it has none."""
+        try:
+            length = len(self.sampler)
+        except TypeError:
+            return None
+        yields_lists = self.yields_lists(batches)
+        return length if yields_lists else -(-length // BATCH_SIZE)
+
+    def yields_lists(self, batches):
+        one = next(iter(self.sampler), None) if batches else None
+        return isinstance(one, (list, tuple)) or (isinstance(one, torch.Tensor) and one.dim() > 0)
+
+
+class Epochs:
+    def __init__(self, subject):
+        self.subject, self.loaders, self.remainders = subject, {}, {}
+
+    def join(self, request):
+        if dist.is_initialized() or "rendezvous" not in request:
+            return
+        dist.init_process_group(
+            "gloo", init_method="file://" + request["rendezvous"], rank=request["rank"], world_size=request["world"],
+            timeout=datetime.timedelta(minutes=2),
+        )
+
+    def epoch(self, request):
+        self.join(request)
+        part = self.subject.part(request["sampler"])
+        options, rank, world = request.get("options", {}), request["rank"], request["world"]
+        data = read_tensors(request["dataset"])
+        lengths = data["dataset/item_lengths"].tolist() if "dataset/item_lengths" in data else [1] * int(data["dataset/length"])
+        boundaries = data["dataset/boundaries"].tolist() if "dataset/boundaries" in data else (10, 20, 30, 40, 50)
+        most = int(data["dataset/batches_max"])
+        contract = self.contract(part, options, rank, world)
+        if request["dataset"] not in self.loaders:
+            self.loaders[request["dataset"]] = Loader(part.thing, Items(lengths), options, rank, world, request["seed"], boundaries)
+        loader = self.loaders[request["dataset"]]
+        batches, _ended = loader.epoch(request["epoch"], most)
+        tensors = TensorSet()
+        tensors.add("sampler/indices", torch.tensor([i for batch in batches for i in batch], dtype=torch.int64))
+        tensors.add("sampler/batch_sizes", torch.tensor([len(batch) for batch in batches], dtype=torch.int64))
+        promised = loader.promised(batches) if request["epoch"] == 0 else None
+        if promised is not None:
+            tensors.add("sampler/length", torch.tensor([promised]))
+        tensors.write(request["out"])
+        return {"contract": contract}
+
+    def contract(self, part, options, rank, world):
+        """What the parameters declare; what becomes of a remainder, which few say, is what all ranks do with one."""
+        shape = part.shape
+        contract = {"draws": "once", "length": "finite", "batches": "any", "subject": part.name, "adapter": shape.words,
+                    "defined_at": shape.defined_at}
+        if options.get("shuffle", True) and "set_epoch" in shape.offers:
+            contract["order"] = "shuffled"
+        elif options.get("shuffle", True) is False:
+            contract["order"] = "sequential"
+        key = str(sorted(options.items()))
+        if key not in self.remainders:
+            self.remainders[key] = self.remainder(part, options, rank, world)
+        contract["remainder"] = self.remainders[key]
+        if options.get("drop_last", False):
+            contract["remainder"] = "drop"
+        if contract["remainder"] == "batches":
+            contract["draws"] = ""
+        return contract
+
+    def remainder(self, part, options, rank, world):
+        count = 60 * world + 1
+        items = Items([10 + i % 41 for i in range(count)])
+        batches, _ended = Loader(part.thing, items, options, rank, world, 1, (10, 20, 30, 40, 50)).epoch(0, 2 * count)
+        own = [index for batch in batches for index in batch]
+        shares = [own]
+        if dist.is_initialized():
+            shares = [None] * world
+            dist.all_gather_object(shares, own)
+        return remainder_of(shares, count, world)
+
+
+def remainder_of(shares, count, world):
+    """keep, pad, drop; "batches": whole batches are filled up or left out, by a rule that no word of the contract has."""
+    given = [index for share in shares for index in share]
+    repeated, missed = len(given) - len(set(given)), count - len(set(given))
+    equal = len({len(share) for share in shares}) == 1
+    if repeated == 0 and missed == 0:
+        return "keep"
+    if missed == 0 and equal and repeated == -count % world:
+        return "pad"
+    if repeated == 0 and equal and missed == count % world:
+        return "drop"
+    if (repeated == 0 or missed == 0) and repeated + missed <= world * BATCH_SIZE * BUCKETS and repeated + missed < count / 2:
+        return "batches"
+    return "keep"
+
+
+def check_options(options):
+    for name in options:
+        if not re.fullmatch(r"\w+", name):
+            raise Unsupported(f"no sampler has an option {name}")

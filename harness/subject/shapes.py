@@ -1,0 +1,278 @@
+"""Which shape a user's implementation has, found by inspection: of names that mean something, of signatures, and of what
+its source says of itself. Nothing here knows a class or a file."""
+
+import dataclasses
+import inspect
+import re
+
+from torch import nn
+
+from .lines import Unsupported
+
+# Public methods that a training loop calls after backward, by what their names mean.
+ENDS = re.compile(r"^(finish|finali[sz]e|wait|flush|complete|synchroni[sz]e|sync|reduce|all_?reduce|average|step_done|post_backward|after_backward)")
+OF_GRADIENTS = re.compile(r"grad|reduc|bucket|backward|^(synchroni[sz]e|sync|wait|finish|finali[sz]e|flush|average|all_?reduce)$|finish|_sync$|handles|comm")
+NOT_OF_GRADIENTS = re.compile(r"param(?!.*grad)|buffer|weight|state|model|module|forward|no_sync|init|broadcast")
+FIRST = re.compile(r"finish|finali[sz]e|wait|flush|complete|post_backward|after_backward")
+STARTS = re.compile(r"^(reset(_.*(grad|bucket|buffer|step|state).*)?|on_train_batch_start|prepare_for_backward|begin_step|start_step)$")
+HOOKED = re.compile(r"register_(post_accumulate_grad_|full_backward_|backward_)?hook|register_comm_hook|queue_callback|expand_as")
+EQUAL_ROWS = re.compile(
+    r"(equal|same|identical)[ -](batch|number|size|weight|amount|local batch)[\w ]{0,30}|stats_mode|evenly|divisible", re.IGNORECASE
+)
+INSTALLS = re.compile(r"hook|register|attach|install|setup|set_up|patch")
+WRAPS = re.compile(r"wrap|ddp|data_?parallel|make|get|create|prepare|build|distribute")
+BROADCASTS = re.compile(r"(?<!not )(?<!no )(?<!without )broadcast(?!_buffers)|sync_module_state|sync_param", re.IGNORECASE)
+
+MEANINGS = {
+    "rank": ("rank", "global_rank", "dp_rank", "my_rank", "rank_id", "proc_rank", "process_rank", "local_rank"),
+    "world": ("world_size", "num_replicas", "n_ranks", "num_ranks", "nranks", "n_replicas", "dp_size", "dp_world_size", "num_processes",
+              "world", "data_parallel_size", "num_shards", "group_size", "replicas"),
+    "group": ("process_group", "group", "pg", "dp_group", "data_parallel_group", "proc_group", "dp_process_group"),
+    "device": ("device",),
+    "none": ("device_ids", "output_device", "device_mesh", "mesh"),
+    "root": ("src", "root", "src_rank", "root_rank"),
+    "backend": ("backend",),
+    "bucket_mb": ("bucket_size_mb", "bucket_cap_mb", "bucket_mb", "bucket_size_in_mb", "max_bucket_size_mb"),
+    "bucket_bytes": ("bucket_size_bytes", "bucket_bytes", "bucket_cap_bytes", "bucket_size_in_bytes", "bucket_cap", "max_bucket_bytes"),
+    "bucket": ("bucket_size", "max_bucket_size", "bucket_numel", "bucket_elements"),
+}
+MEANING_OF = {name: meaning for meaning, names in MEANINGS.items() for name in names}
+MODULE_NAMES = ("module", "model", "net", "network", "nn_module", "wrapped_module", "inner")
+PARAMETER_NAMES = ("params", "parameters", "param_list", "model_parameters", "trainable_params")
+
+OWN_ADAPTER = '''
+A class of your own, of ten lines, that has the shape:
+
+    class Adapter(torch.nn.Module):                 # --subject my_adapter:Adapter --as ddp
+        def __init__(self, module):
+            super().__init__()
+            self.module = module
+            self.mine = MyDataParallel(module, 25)  # yours, with what it needs
+
+        def forward(self, *inputs):
+            return self.mine(*inputs)
+
+        def finish_gradient_synchronization(self):  # after backward; leave it out if nothing is to be called
+            self.mine.reduce()
+'''
+
+
+class Mismatch(Unsupported):
+    """What was expected, what was found, and the way out."""
+
+    def __init__(self, name, need, have, help_text=OWN_ADAPTER):
+        super().__init__(f"{name}: {have}\nneed {need}\n{help_text.strip()}")
+
+
+@dataclasses.dataclass
+class Shape:
+    """How a subject is used, and what it says of itself."""
+
+    form: str = ""  # wrapper, companion, factory, installer, function, sync_bn, sampler, absent
+    words: str = ""  # The adapter, for people.
+    finish: str = ""  # Called after backward.
+    start: str = ""  # Called before a step.
+    own_zero_grad: bool = False
+    sync_switch: str = ""  # "no_sync()", "require_backward_grad_sync", "set_requires_gradient_sync"
+    defined_at: str = ""
+    function: str = ""
+    contract: dict = dataclasses.field(default_factory=dict)
+    offers: dict = dataclasses.field(default_factory=dict)  # Feature: where it says so.
+    lacks: dict = dataclasses.field(default_factory=dict)  # Feature: why it is taken as absent.
+
+
+def source_of(thing):
+    try:
+        return inspect.getsource(thing)
+    except (OSError, TypeError):
+        return ""
+
+
+def place_of(thing):
+    try:
+        return f"{inspect.getsourcefile(thing)}:{inspect.getsourcelines(thing)[1]}"
+    except (OSError, TypeError):
+        return ""
+
+
+def whole_source(cls):
+    """Of a class and of what it derives from, as far as it is no module of PyTorch's own that all derive from."""
+    return "\n".join(source_of(base) for base in cls.__mro__ if base not in (object, nn.Module))
+
+
+def signature_of(thing):
+    try:
+        return inspect.signature(thing).parameters
+    except (TypeError, ValueError):
+        return {}
+
+
+def required(parameters):
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [p for p in parameters.values() if p.default is p.empty and p.kind in kinds]
+
+
+def public_methods(cls):
+    """Its own, name and function; those of nn.Module are everybody's."""
+    for name in dir(cls):
+        value = inspect.getattr_static(cls, name, None)
+        inherited = getattr(nn.Module, name, None) if issubclass(cls, nn.Module) else None
+        if not name.startswith("_") and inspect.isfunction(value) and value is not inherited:
+            yield name, value
+
+
+def can_be_called_alone(function):
+    return len(required(signature_of(function))) <= 1  # self
+
+
+def finish_of(cls, source):
+    """The method that a loop calls after backward: found by the meaning of its name, never one that the class calls itself."""
+    if any("manual" in name for name in dir(cls)):  # Where it is by choice, it is not chosen.
+        return ""
+    found = []
+    for name, function in public_methods(cls):
+        if not ENDS.search(name) or not OF_GRADIENTS.search(name) or NOT_OF_GRADIENTS.search(name):
+            continue
+        if inspect.isgeneratorfunction(getattr(function, "__wrapped__", function)) or not can_be_called_alone(function):
+            continue
+        if not re.search(rf"\bself\.{name}\b", source):
+            found.append(name)
+    ending = [name for name in found if FIRST.search(name)]
+    return (ending or found or [""])[0]
+
+
+def switch_of(cls, source):
+    for name in ("no_sync", "no_gradient_sync", "no_grad_sync"):
+        if can_be_called_alone(getattr(cls, name, lambda a, b: None)):
+            return name + "()"
+    for name in ("require_backward_grad_sync", "require_grad_sync", "enable_grad_sync"):
+        if re.search(rf"self\.{name}\b", source):
+            return name
+    for name in ("set_requires_gradient_sync", "set_gradient_sync", "set_require_backward_grad_sync"):
+        if callable(getattr(cls, name, None)):
+            return name
+    return ""
+
+
+def is_given(cls, parameters, source, *names):
+    for name in names:
+        if name in parameters:
+            return f"parameter {name}"
+    for name in names:
+        if re.search(rf"\b(self\.)?{name}\b", source):
+            return f"attribute {name}"
+    return ""
+
+
+def features_of_wrapper(cls, shape, parameters, source):
+    """What a wrapper declares: by its parameters and attributes, else it is taken as absent."""
+    # Not in the source alone: that a word stands somewhere says little.
+    declared = {
+        "no_sync": shape.sync_switch,
+        "broadcast_buffers": is_given(cls, parameters, "", "broadcast_buffers"),
+        "forward_sync_buffers": is_given(cls, parameters, "", "forward_sync_buffers"),
+        "find_unused_parameters": is_given(cls, parameters, "", "find_unused_parameters"),
+        "static_graph": is_given(cls, parameters, "", "static_graph"),
+        "gradient_as_bucket_view": is_given(cls, parameters, "", "gradient_as_bucket_view"),
+        "join": "join()" if callable(getattr(cls, "join", None)) and "divide_by_initial_world_size" in signature_of(cls.join) else "",
+        "ignored": is_given(cls, {}, source, "parameters_to_ignore", "_ddp_params_and_buffers_to_ignore"),
+        "verifies": is_given(cls, {}, source, "_verify_param_shape_across_processes", "_verify_params_across_processes"),
+        "buffer_holes": is_given(cls, {}, source, "require_forward_param_sync"),
+        "initial": "its source speaks of it" if BROADCASTS.search(source) else "",
+    }
+    missing = {
+        "no_sync": "no no_sync() or require_backward_grad_sync: accumulation without synchronisation is not declared",
+        "broadcast_buffers": "no parameter broadcast_buffers: whose buffers a forward begins with is not declared",
+        "forward_sync_buffers": "no parameter forward_sync_buffers",
+        "find_unused_parameters": "no parameter find_unused_parameters: parameters that a rank does not use are not declared",
+        "static_graph": "no parameter static_graph",
+        "gradient_as_bucket_view": "no parameter gradient_as_bucket_view",
+        "join": "no join(divide_by_initial_world_size=...): ranks with different numbers of batches are not declared",
+        "ignored": "no way to ignore parameters is declared",
+        "verifies": "that modules are compared over ranks is not declared",
+        "buffer_holes": "a forward whose buffers are not synchronised is not declared",
+        "initial": f"nothing in {shape.defined_at or cls.__name__} speaks of a broadcast: equal values at the start are the caller's",
+    }
+    for feature, where in declared.items():
+        if where:
+            shape.offers[feature] = where
+        else:
+            shape.lacks[feature] = missing[feature]
+
+
+def bound_names(name, thing, parameters, skip_first=True):
+    """Every parameter without a default must mean something; else a mismatch that names it."""
+    unknown = []
+    for i, parameter in enumerate(required(parameters)):
+        if (skip_first and i == 0) or parameter.name in MEANING_OF or parameter.name in MODULE_NAMES + PARAMETER_NAMES:
+            continue
+        unknown.append(parameter.name)
+    if unknown:
+        listed = ", ".join(parameters)
+        raise Mismatch(
+            name,
+            "a module (or its parameters) first; then only what has a default, or means rank, world size, group, device or bucket size",
+            f"{thing.__name__}({listed}) at {place_of(thing)} needs {', '.join(unknown)}, which no adapter knows",
+        )
+
+
+def of_class(name, cls):
+    parameters, source = signature_of(cls), whole_source(cls)
+    shape = Shape(defined_at=place_of(cls), function=cls.__name__)
+    if not any(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL) for p in parameters.values()):
+        raise Mismatch(name, "a class that is given a module", f"{cls.__name__}() at {shape.defined_at} is given nothing")
+    bound_names(name, cls, parameters)
+    shape.finish = finish_of(cls, source)
+    shape.sync_switch = switch_of(cls, source)
+    runs = issubclass(cls, nn.Module) or callable(getattr(cls, "forward", None)) or "__call__" in vars(cls)
+    if issubclass(cls, nn.Module) and cls.forward is nn.Module.forward:
+        raise Mismatch(name, "forward()", f"{cls.__name__} at {shape.defined_at} is a module without a forward")
+    if not runs and not shape.finish and not HOOKED.search(source):
+        raise Mismatch(
+            name,
+            "forward(), or a method to be called after backward (finish_gradient_synchronization, sync_gradients, average_gradients, ...)",
+            f"{cls.__name__} at {shape.defined_at} has {', '.join(n for n, _ in public_methods(cls)) or 'no public method'}",
+        )
+    shape.form = "wrapper" if runs else "companion"
+    shape.own_zero_grad = any(n == "zero_grad" and can_be_called_alone(f) for n, f in public_methods(cls))
+    shape.start = next((n for n, f in public_methods(cls) if STARTS.search(n) and can_be_called_alone(f)
+                        and not re.search(rf"\bself\.{n}\b", source)), "")
+    called = "module wrapper" if runs else "object beside the module"
+    after = f", {shape.finish}() after backward" if shape.finish else ", nothing to call after backward"
+    shape.words = called + after + (f", {shape.start}() before a step" if shape.start else "")
+    shape.contract = {"gradient": "mean_of_rank_means"}
+    features_of_wrapper(cls, shape, parameters, source)
+    return shape
+
+
+def of_function(name, function):
+    parameters, source = signature_of(function), source_of(function)
+    shape = Shape(defined_at=place_of(function), function=function.__name__, contract={"gradient": "mean_of_rank_means"})
+    bound_names(name, function, parameters)
+    if not parameters:
+        raise Mismatch(name, "a function of a module or of its parameters", f"{function.__name__}() at {shape.defined_at} takes nothing")
+    called = function.__name__
+    of_gradients = bool(re.search(r"grad", called)) or bool(re.search(r"\.grad\b", source) and not HOOKED.search(source))
+    if INSTALLS.search(called) or HOOKED.search(source):
+        shape.form, shape.words = "installer", "function that hooks itself to the module"
+    elif of_gradients:
+        shape.form, shape.words = "function", "function of the gradients, called after backward"
+        shape.sync_switch = "called only when gradients are to be synchronised"
+    elif WRAPS.search(called):
+        shape.form, shape.words = "factory", "function that wraps a module"
+    else:
+        raise Mismatch(
+            name,
+            "a function that averages gradients after backward, hooks itself to a module, or wraps one: its name or its source says so",
+            f"{called} at {shape.defined_at} names neither gradients nor hooks",
+        )
+    features_of_wrapper(function, shape, parameters, source)
+    return shape
+
+
+def ddp_shape(name, thing):
+    if inspect.isclass(thing):
+        return of_class(name, thing)
+    if inspect.isfunction(thing) or inspect.ismethod(thing):
+        return of_function(name, thing)
+    raise Mismatch(name, "a class or a function", f"it is {type(thing).__name__}")

@@ -1,0 +1,154 @@
+"""The adapters of module wrappers and of functions: one object per wrapped model, driven step by step."""
+
+import contextlib
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from . import shapes
+
+
+def value_of(meaning, options, parameter):
+    """What a parameter of this meaning is given; None where its default stays."""
+    if meaning == "rank":
+        return dist.get_rank()
+    if meaning == "world":
+        return dist.get_world_size()
+    needed = parameter.default is parameter.empty
+    if meaning.startswith("bucket"):
+        capacity = options.get("bucket_cap_bytes")
+        if meaning == "bucket":
+            return 64 if needed else None  # Bytes, elements or megabytes: several buckets, or one.
+        if capacity is None and not needed:
+            return None
+        return capacity or 1 << 20 if meaning == "bucket_bytes" else (capacity or 1 << 20) / (1 << 20)
+    if not needed:
+        return None
+    return {"group": dist.group.WORLD, "device": torch.device("cpu"), "none": None, "root": 0, "backend": "gloo"}.get(meaning)
+
+
+# Options of a case that are handed over under their own names, where a subject has a parameter of that name.
+OPTIONS = ("broadcast_buffers", "forward_sync_buffers", "find_unused_parameters", "static_graph", "gradient_as_bucket_view")
+
+
+def arguments_for(thing, model, options):
+    """Arguments of a call: the module or its parameters first, the rest by the meaning of their names."""
+    positional, named, first = [], {}, True
+    for name, parameter in shapes.signature_of(thing).items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        if first or name in shapes.MODULE_NAMES:
+            value = list(model.parameters()) if name in shapes.PARAMETER_NAMES else model
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                named[name] = value
+            elif first:
+                positional.append(value)
+            else:
+                named[name] = value
+            first = False
+            continue
+        if name in OPTIONS and name in options:
+            named[name] = options[name]
+            continue
+        meaning = shapes.MEANING_OF.get(name)
+        value = value_of(meaning, options, parameter) if meaning else None
+        if value is not None or parameter.default is parameter.empty:
+            named[name] = value
+    return positional, named
+
+
+def call(thing, model, options):
+    positional, named = arguments_for(thing, model, options)
+    return thing(*positional, **named)
+
+
+class Adapter:
+    """One wrapped model. `run` is what forward is called on."""
+
+    def __init__(self, shape, thing, model, options):
+        self.shape, self.thing, self.model, self.options = shape, thing, model, options
+        self.made = None
+        self.run = model
+        before = {name: p.detach().clone() for name, p in list(model.named_parameters()) + list(model.named_buffers())}
+        if "ignored" in options:
+            model._ddp_params_and_buffers_to_ignore = [options["ignored"]]
+        if shape.form != "function":
+            self.made = call(thing, model, options)
+        if shape.form in ("wrapper", "factory") or callable(getattr(self.made, "forward", None)):
+            self.run = self.made
+        after = dict(list(model.named_parameters()) + list(model.named_buffers()))
+        self.changed = any(name not in after or not torch.equal(after[name], value) for name, value in before.items())
+        # Gradients that are there before any backward are views of a buffer: they are kept, and set to zero.
+        self.keeps_gradients = any(p.grad is not None for p in model.parameters())
+
+    def train(self, on):
+        for module in (self.run, self.model):
+            if isinstance(module, nn.Module):
+                module.train(on)
+
+    def zero_grad(self):
+        if self.shape.start:
+            getattr(self.made, self.shape.start)()
+        if self.shape.own_zero_grad:
+            self.made.zero_grad()
+        elif self.keeps_gradients:
+            for parameter in self.model.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.zero_()
+        else:
+            for parameter in self.model.parameters():
+                parameter.grad = None
+
+    def forward(self, x):
+        return self.run(x)
+
+    @contextlib.contextmanager
+    def synchronised(self, on):
+        """Around the forwards and the backward of a micro-batch."""
+        switch = self.shape.sync_switch
+        if on or not switch:
+            if switch and "(" not in switch and " " not in switch:
+                self.set_switch(switch, on)
+            yield
+        elif switch.endswith("()"):
+            with getattr(self.made, switch[:-2])():
+                yield
+        elif " " in switch:
+            yield
+        else:
+            self.set_switch(switch, False)
+            yield
+            self.set_switch(switch, True)
+
+    def set_switch(self, switch, on):
+        if switch.startswith("set_"):
+            getattr(self.made, switch)(on)
+        else:
+            setattr(self.made, switch, on)
+
+    def after_backward(self, synchronise):
+        if not synchronise:
+            return
+        if self.shape.form == "function":
+            call(self.thing, self.model, self.options)
+        elif self.shape.finish:
+            getattr(self.made, self.shape.finish)()
+
+    def join(self, kind):
+        return self.made.join(
+            divide_by_initial_world_size=kind != "active",
+            throw_on_early_termination=kind == "throw",
+        )
+
+    def contract(self):
+        declared = dict(self.shape.contract)
+        offers = self.shape.offers
+        if "initial" in offers:
+            declared["initial"] = "rank0"
+        if "broadcast_buffers" in offers or "forward_sync_buffers" in offers:
+            on = self.options.get("broadcast_buffers", True) and self.options.get("forward_sync_buffers", True)
+            declared["buffers"] = "rank0" if on else "local"
+        if "join" in offers:
+            declared["uneven"] = "join"
+        return declared

@@ -1,0 +1,133 @@
+#include "scenarios/subject_judge.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+
+#include "harness/model/call_site.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kPlacesMax = 4;
+
+/// Issued by the host in the place of a wrapper: see harness/subject/averaging.py.
+bool is_of_host(const Process& process, const Collective& call) {
+  if (call.site >= process.sites.size())
+    return false;
+  const std::vector<Frame>& frames = process.sites[call.site].frames;
+  return std::any_of(frames.begin(), frames.end(), [](const Frame& frame) {
+    return frame.module.find("/subject/averaging.py") != std::string::npos;
+  });
+}
+
+std::string word(const Run& run, const char* name) {
+  const auto at = run.plan.contract.find(name);
+  return at == run.plan.contract.end() ? "" : at->second;
+}
+
+/// Of "file:line".
+std::optional<SiteRef> definition(const Run& run) {
+  const std::string at = word(run, "defined_at");
+  const std::size_t colon = at.rfind(':');
+  SiteRef site{.rank = Rank{0}, .role = "defines"};
+  if (colon == std::string::npos ||
+      std::from_chars(at.data() + colon + 1, at.data() + at.size(), site.line).ec != std::errc{})
+    return std::nullopt;
+  site.file = at.substr(0, colon);
+  site.function = word(run, "subject");
+  return site;
+}
+
+/// Where rank 0 issues its collectives, in the order in which it came there, and how many of each.
+struct Place {
+  SiteRef site{};
+  std::map<std::string, std::size_t> calls{};
+};
+
+std::vector<Place> places_of(const Run& run) {
+  std::vector<Place> places;
+  for (const Process& process : run.processes) {
+    if (process.rank != Rank{0} || process.beside)
+      continue;
+    for (const Collective& call : process.collectives) {
+      const auto site = site_of(process, call, "reduces");
+      if (!site || is_of_host(process, call))
+        continue;
+      auto at = std::find_if(places.begin(), places.end(), [&](const Place& place) {
+        return place.site.file == site->file && place.site.line == site->line;
+      });
+      if (at == places.end())
+        at = places.insert(places.end(), Place{.site = *site});
+      ++at->calls[std::string(history::name_of(call.op))];
+    }
+  }
+  return places;
+}
+
+std::string in_words(const Place& place) {
+  std::vector<std::string> calls;
+  for (const auto& [op, count] : place.calls)
+    calls.push_back(fmt::format("{} {}", count, op));
+  return fmt::format("{} issues {} at {}:{}", place.site.function, fmt::join(calls, ", "),
+                     place.site.file, place.site.line);
+}
+
+}  // namespace
+
+std::string unseen_subject(const Case& cell, const Run& run) {
+  if (!cell.of_subject || cell.kind == "sampler" || cell.scenario == "refusals")
+    return {};
+  for (const Rank rank : RankSet::all(cell.world_size)) {
+    const bool seen =
+        std::any_of(run.processes.begin(), run.processes.end(), [&](const Process& process) {
+          return process.rank == rank && !process.beside &&
+                 std::any_of(process.collectives.begin(), process.collectives.end(),
+                             [&](const Collective& call) { return !is_of_host(process, call); });
+        });
+    if (!seen)
+      return fmt::format("no collective of the subject was seen on rank {}", rank.value);
+  }
+  return {};
+}
+
+void add_lines(const Run& run, CaseReport& report) {
+  const std::vector<Place> places = places_of(run);
+  const auto defined = definition(run);
+  for (Finding& finding : report.findings) {
+    for (std::size_t i = 0; i < std::min(places.size(), kPlacesMax); ++i)
+      finding.evidence.push_back(in_words(places[i]));
+    if (defined)
+      finding.evidence.push_back(
+          fmt::format("{} is defined at {}:{}", defined->function, defined->file, defined->line));
+    if (!finding.sites.empty())
+      continue;
+    for (const Place& place : places) {
+      if (finding.sites.size() < kPlacesMax && place.calls.count("broadcast") == 0)
+        finding.sites.push_back(place.site);
+    }
+    if (finding.sites.empty() && defined)
+      finding.sites.push_back(*defined);
+  }
+}
+
+void soften(const Case& cell, CaseReport& report) {
+  if (!cell.tried || report.outcome == Outcome::kPass)
+    return;
+  std::string seen = report.reason;
+  if (!report.findings.empty()) {
+    const Finding& first = report.findings.front();
+    seen = fmt::format("{}: {}", first.code, first.headline);
+    if (!first.sites.empty())
+      seen += fmt::format(" ({}:{})", first.sites.front().file, first.sites.front().line);
+  }
+  report.findings.clear();
+  report.outcome = Outcome::kUndecided;
+  report.required = false;
+  report.reason = fmt::format("not declared: {}. Tried all the same: {}", cell.not_declared, seen);
+}
+
+}  // namespace lockstep
