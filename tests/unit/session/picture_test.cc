@@ -69,7 +69,7 @@ lockstep::Run many(std::int32_t ranks, std::int32_t absent) {
   const Row step{all_gather("shards", 64, 512).at("model/layer.py", 41).in_for(12, "batch"),
                  all_reduce("shards", 4096).at("model/layer.py", 57).in_for(12, "batch"),
                  all_reduce("dp", 1 << 20).at("train.py", 88).in_for(12, "batch")};
-  const Row others = Row{broadcast("dp", 512).at("train.py", 30)} + times(60, step);
+  const Row others = Row{broadcast("dp", 512).at("train.py", 30)} + times(20, step);
   std::vector<Row> rows(static_cast<std::size_t>(ranks), others);
   rows[static_cast<std::size_t>(absent)].pop_back();
   for (std::int32_t rank = 0; rank < ranks; ++rank) {
@@ -87,9 +87,9 @@ Report report_of(std::int32_t ranks, std::int32_t absent) {
   report.exit_status = 1;
   report.world_size = ranks;
   report.command = {"torchrun", "train.py", "--layers", "48"};
-  Finding finding{.code = Code::kStalledOutside, .group = "dp", .op = "all_reduce", .seq = 60};
+  Finding finding{.code = Code::kStalledOutside, .group = "dp", .op = "all_reduce", .seq = 20};
   finding.headline = fmt::format(
-      "rank {} is asleep in read() at data/loader.py:203; {} ranks wait for it in all_reduce dp#60",
+      "rank {} is asleep in read() at data/loader.py:203; {} ranks wait for it in all_reduce dp#20",
       absent, ranks - 1);
   finding.culprits.insert(Rank{absent});
   finding.evidence = {"its main thread slept in both samples, 300 ms apart"};
