@@ -231,7 +231,7 @@ Result<std::vector<RankProcess>> of_one_job(std::vector<RankProcess> found) {
   if (jobs.size() > 1)
     return Error{Error::Kind::kUsage,
                  fmt::format("{} jobs fit: {}", jobs.size(), jobs_listed(found)),
-                 "name one: lockstep diagnose PID, or --job with the word before its ("};
+                 "name one: lockstep diagnose PID, or --job and the first word of its line"};
   for (std::size_t i = 1; i < found.size(); ++i) {
     if (found[i].rank == found[i - 1].rank)
       return Error{Error::Kind::kUsage,

@@ -26,12 +26,15 @@ constexpr milliseconds kBetweenIfSleepIsNotTold{2'000};
 constexpr milliseconds kStacksLimit{4'000};
 constexpr std::size_t kChildrenMax = 32, kWorkersMax = 16;
 
-/// When a thread was last on a processor, in milliseconds of the scheduler's clock.
+/// When a thread was last on a processor, in milliseconds of the scheduler's clock; none where that
+/// is not told, as of a thread that was moved to another processor in its sleep.
 std::optional<double> last_ran_ms(const std::string& thread) {
   std::ifstream file("/proc/" + thread + "/sched");
   for (std::string line; std::getline(file, line);) {
-    if (line.rfind("se.exec_start", 0) == 0)
-      return std::strtod(line.c_str() + line.find(':') + 1, nullptr);
+    if (line.rfind("se.exec_start", 0) != 0)
+      continue;
+    const double ms = std::strtod(line.c_str() + line.find(':') + 1, nullptr);
+    return ms > 0 ? std::optional(ms) : std::nullopt;
   }
   return std::nullopt;
 }
@@ -41,6 +44,21 @@ std::string name_of_thread(std::int32_t pid, std::int32_t tid) {
   std::string name;
   std::getline(file, name);
   return name;
+}
+
+/// When a thread of Gloo's last began or ended a collective, each of which one of them executes.
+std::optional<double> last_collective_ms(std::int32_t pid,
+                                         const std::vector<os::ThreadStat>& threads) {
+  std::optional<double> last;
+  for (const os::ThreadStat& thread : threads) {
+    if (name_of_thread(pid, thread.tid) != "pt_gloo_runloop")
+      continue;
+    const auto ms = last_ran_ms(fmt::format("{}/task/{}", pid, thread.tid));
+    if (!ms || thread.state != 'S')
+      return std::nullopt;
+    last = std::max(last.value_or(0), *ms);
+  }
+  return last;
 }
 
 Frame as_frame(const os::PythonFrame& frame) {
@@ -145,13 +163,16 @@ void Looker::read_sleep(Look& look) {
       one.asleep_since_ns = notes_.since_ns(one.id, main->context_switches);
     if (one.asleep_since_ns)
       continue;
-    const auto theirs = last_ran_ms(fmt::format("{0}/task/{0}", one.pid));
+    auto theirs = last_ran_ms(fmt::format("{0}/task/{0}", one.pid));
+    if (!theirs)
+      theirs = last_collective_ms(one.pid, threads);
     const auto ours = last_ran_ms("self");
     if (!theirs || !ours || main == threads.end())
       continue;
     const auto for_ns = static_cast<std::uint64_t>(std::max(0.0, *ours - *theirs) * 1e6);
-    const bool runs = main->state == 'R';
-    one.asleep_since_ns = look.at_ns - (runs ? 0 : std::min(for_ns, look.at_ns));
+    const std::uint64_t since_ns =
+        look.at_ns - (main->state == 'R' ? 0 : std::min(for_ns, look.at_ns));
+    one.asleep_since_ns = std::max(since_ns, os::monotonic_ns_of(one.id.start_ticks));
   }
 }
 
@@ -267,8 +288,8 @@ void Looker::read_states(Look& look) {
     StateSample sample{.at_ns = now_ns(), .rank = one.rank, .pid = one.pid};
     for (os::ThreadStat& thread : os::read_threads(one.pid)) {
       const auto own_wait = os::waits_for_own_threads(one.pid, thread.tid);
-      if (thread.tid == one.pid && one.asleep_since_ns)
-        notes_.note(one.id, thread.context_switches, *one.asleep_since_ns);
+      if (thread.tid == one.pid)
+        notes_.note(one.id, thread.context_switches, one.asleep_since_ns.value_or(look.at_ns));
       sample.threads.push_back({.tid = thread.tid,
                                 .state = thread.state,
                                 .wchan = std::move(thread.wchan),

@@ -70,16 +70,23 @@ class Merge {
   }
 
   void not_for_long() {
-    const bool told = std::any_of(waiting_.begin(), waiting_.end(),
-                                  [](const Standing* one) { return one->for_ns.has_value(); });
+    RankSet untold;
+    for (const Standing* one : waiting_) {
+      if (!one->for_ns)
+        untold.insert(one->rank);
+    }
     diagnosis_.outcome = Outcome::kPass;
     diagnosis_.reason =
-        told ? fmt::format(
-                   "nobody is accused: a rank that waits has done so for at most {}, and "
-                   "less than {} is no hang yet",
-                   seconds(std::min(longest_ns(), waited_ns())), seconds(kHangNs))
-             : "nobody is accused: how long they have waited is not told here; --watch 10 looks "
-               "again";
+        untold.empty()
+            ? fmt::format(
+                  "nobody is accused: not all that wait have done so for longer than {}, and less "
+                  "than {} is no hang yet",
+                  seconds(waited_ns()), seconds(kHangNs))
+            : fmt::format(
+                  "nobody is accused: how long {} waited is not told; a second look after {} "
+                  "tells, "
+                  "as --watch 10 does",
+                  words(untold) + (untold.size() == 1 ? " has" : " have"), seconds(kHangNs));
   }
 
   void nobody_waits() {
@@ -91,7 +98,12 @@ class Merge {
     if (!exiting.empty())
       return accuse(exiting, Code::kWillNotExit);
     diagnosis_.outcome = Outcome::kPass;
-    diagnosis_.reason = "no rank waits for another one";
+    const bool some_exit =
+        std::any_of(diagnosis_.ranks.begin(), diagnosis_.ranks.end(),
+                    [](const Standing& one) { return one.stand == Stand::kExiting; });
+    diagnosis_.reason =
+        some_exit ? "no rank waits for another one; who is on its way out may get there: look again"
+                  : "no rank waits for another one";
   }
 
   /// The ranks that this one waits for.

@@ -94,8 +94,8 @@ Rights rights_to(std::int32_t pid) {
   const Status theirs = status_of(std::to_string(pid)), ours = status_of("self");
   Rights rights{.pid = pid, .uid = theirs.uid, .our_uid = ours.uid};
   struct stat owner {};
-  // The files of a process that is not dumpable belong to root.
-  if (::stat(fmt::format("/proc/{}", pid).c_str(), &owner) == 0)
+  // The files of a process that is not dumpable belong to root, its folder does not.
+  if (::stat(fmt::format("/proc/{}/environ", pid).c_str(), &owner) == 0)
     rights.dumpable = owner.st_uid == theirs.uid;
   rights.may_trace_any = (ours.capabilities >> kTraceCapability & 1) != 0;
   rights.same_namespace = !rights.may_trace_any || !is_refused(pid);
