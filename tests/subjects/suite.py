@@ -1,0 +1,35 @@
+"""Runs the suite over a subject, and reads its report."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = os.environ["LOCKSTEP_PROGRAM"]
+PYTHON = os.environ.get("LOCKSTEP_PYTHON", sys.executable)
+FIXTURES = pathlib.Path(__file__).resolve().parents[2] / "fixtures" / "subjects"
+DEADLINE_S = 1200
+
+
+class SubjectTest(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(prefix="lockstep-subjects-")
+        self.addCleanup(scratch.cleanup)
+        self.directory = pathlib.Path(scratch.name)
+
+    def suite(self, subject, *arguments, python=PYTHON, **environment):
+        done = subprocess.run(
+            [PROGRAM, "suite", "--subject", subject, "--python", python, "--run-dir", "run", "--color", "never", *arguments],
+            cwd=self.directory, capture_output=True, text=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL,
+            env={**os.environ, **environment}, check=False,
+        )
+        path = self.directory / "run" / "report.json"
+        report = json.loads(path.read_text()) if path.exists() else {}
+        return done, report
+
+    def module(self, text, name="mine.py"):
+        (self.directory / name).write_text(text)
+        return f"./{name}"

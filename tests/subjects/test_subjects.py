@@ -1,0 +1,73 @@
+"""Right subjects pass, and each wrong one is caught, with the line of its mistake within reach of the report.
+
+Method: fixtures/subjects/right.py and wrong.py, at two and three ranks. A right one may leave cells undecided that it
+does not declare; it has no finding. A wrong one has the finding of its row, and its report names its file."""
+
+import unittest
+
+from suite import FIXTURES, SubjectTest
+
+RIGHT = {
+    "NaiveDataParallel": "ddp",
+    "DDPIndividualParameters": "ddp",
+    "DDPBucketed": "ddp",
+    "FlatBufferDDP": "ddp",
+    "average_gradients": "ddp",
+    "average_present_gradients": "ddp",
+    "register_gradient_hooks": "ddp",
+    "AccumulatingDataParallel": "ddp",
+    "CarefulDDP": "ddp",
+    "SyncBatchNorm": "sync_bn",
+    "ImageSyncBatchNorm": "sync_bn",
+    "PaddedSampler": "sampler",
+    "LengthGroupedBatchSampler": "sampler",
+}
+WRONG = {
+    "GradientsSummed": ("ddp", {"LS506"}),
+    "HookOnTheWrongTensor": ("ddp", {"LS403", "LS407"}),
+    "LastBucketNotFlushed": ("ddp", {"LS403", "LS407"}),
+    "TiedReducedTwice": ("ddp", {"LS501"}),
+    "NothingBroadcast": ("ddp", {"LS406"}),
+    "UnusedNeverReduced": ("ddp", {"LS501", "LS403", "LS407"}),
+    "OnlyWhereThereIsOne": ("ddp", {"LS201", "LS202", "LS301", "LS403", "LS501", "LS101", "LS203", "LS204"}),
+    "BucketedTwice": ("ddp", {"LS506"}),
+    "UnweightedMean": ("sync_bn", {"LS601", "LS602", "LS508", "LS509"}),
+    "BiasedRunningVariance": ("sync_bn", {"LS602", "LS509"}),
+    "NoGradientThroughStatistics": ("sync_bn", {"LS501"}),
+    "BucketSamplerWithoutShards": ("sampler", {"LS411"}),
+    "EpochIgnored": ("sampler", {"LS414"}),
+}
+
+
+def codes_of(report):
+    return {finding["code"] for case in report["cases"] for finding in case["findings"]}
+
+
+class Subjects(SubjectTest):
+    def test_right_ones_have_no_finding(self):
+        for name, kind in RIGHT.items():
+            with self.subTest(name):
+                self.setUp()
+                done, report = self.suite(f"{FIXTURES}/right.py:{name}", "--as", kind)
+                self.assertEqual((done.returncode, codes_of(report)), (0, set()), done.stdout)
+                self.assertIn("pass", {case["verdict"] for case in report["cases"]})
+
+    def test_wrong_ones_are_caught(self):
+        for name, (kind, codes) in WRONG.items():
+            with self.subTest(name):
+                self.setUp()
+                done, report = self.suite(f"{FIXTURES}/wrong.py:{name}", "--as", kind, "-n", "3")
+                self.assertEqual(done.returncode, 1, done.stdout)
+                self.assertTrue(codes_of(report) & codes, codes_of(report))
+                self.assertIn("wrong.py:", done.stdout)
+
+    def test_pytorch_passes_what_it_declares(self):
+        done, report = self.suite("torch", "--as", "sampler")
+        self.assertEqual((done.returncode, codes_of(report)), (0, set()), done.stdout)
+        self.setUp()
+        done, report = self.suite("torch", "--as", "ddp", "--scenario", "buffer-broadcast", "-n", "2")
+        self.assertEqual((done.returncode, codes_of(report)), (0, set()), done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
