@@ -115,8 +115,8 @@ int run_cases(launch::Supervisor& supervisor, const SuiteCommand& command,
   Told told(human);
   SuiteProgress progress;
   if (to_people) {
-    progress.begun = [&](const std::vector<Case>& known, const std::vector<Subject>& subjects) {
-      told.begin(header, known, subjects);
+    progress.begun = [&](const std::vector<Case>& all, const std::vector<Subject>& subjects) {
+      told.begin(header, all, subjects);
     };
     progress.running = [&](const Case& cell) { told.running(cell); };
     progress.finished = [&](const CaseReport& result) { told.finished(result); };
