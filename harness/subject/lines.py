@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import select
 import socket
 import sys
@@ -59,7 +60,12 @@ class Lines:
                 self._await(select.POLLOUT)
 
 
+NEEDS_DEVICE = re.compile(r"not compiled with CUDA|No CUDA GPUs|no NVIDIA driver|NVIDIA driver on your system|requires at least one CUDA device|nccl", re.IGNORECASE)
+
+
 def failed(identity, error):
+    if isinstance(error, (RuntimeError, AssertionError)) and NEEDS_DEVICE.search(str(error)):
+        return {"id": identity, "outcome": "unsupported", "text": f"needs a device: {where.words_of(error)}"}
     frames = where.frames_of(error)
     return {"id": identity, "outcome": "failed", "text": where.words_of(error), "raised_at": frames}
 

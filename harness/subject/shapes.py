@@ -233,6 +233,11 @@ def of_class(name, cls):
             "forward(), or a method to be called after backward (finish_gradient_synchronization, sync_gradients, average_gradients, ...)",
             f"{cls.__name__} at {shape.defined_at} has {', '.join(n for n, _ in public_methods(cls)) or 'no public method'}",
         )
+    if re.search(r"reduce_scatter|\bdist\.reduce\(", source) and any(n == "step" for n, _ in public_methods(cls)):
+        raise Mismatch(
+            name, "an implementation that leaves the mean gradient on every rank",
+            f"{cls.__name__} at {shape.defined_at} reduces to parts and steps by itself: sharded gradients are not judged",
+        )
     shape.form = "wrapper" if runs else "companion"
     shape.own_zero_grad = any(n == "zero_grad" and can_be_called_alone(f) for n, f in public_methods(cls))
     shape.start = next((n for n, f in public_methods(cls) if STARTS.search(n) and can_be_called_alone(f)

@@ -21,12 +21,14 @@ class SubjectTest(unittest.TestCase):
         self.directory = pathlib.Path(scratch.name)
 
     def suite(self, subject, *arguments, python=PYTHON, **environment):
+        self.runs = getattr(self, "runs", 0) + 1
+        run = f"run{self.runs}"
         done = subprocess.run(
-            [PROGRAM, "suite", "--subject", subject, "--python", python, "--run-dir", "run", "--color", "never", *arguments],
+            [PROGRAM, "suite", "--subject", subject, "--python", python, "--run-dir", run, "--color", "never", *arguments],
             cwd=self.directory, capture_output=True, text=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL,
             env={**os.environ, **environment}, check=False,
         )
-        path = self.directory / "run" / "report.json"
+        path = self.directory / run / "report.json"
         report = json.loads(path.read_text()) if path.exists() else {}
         return done, report
 
