@@ -96,6 +96,7 @@ class JobTest(unittest.TestCase):
 
     def diagnose(self, *arguments: str) -> Diagnosis:
         living = [str(process.pid) for process in self.ranks if process.poll() is None]
+        self.assertTrue(living, "all ranks have ended")
         return Diagnosis(subprocess.run(
             [PROGRAM, "diagnose", "--json", *(arguments or living[:1])], capture_output=True, timeout=60,
             stdin=subprocess.DEVNULL, env={**os.environ, "XDG_CACHE_HOME": str(self.directory / "cache")}))
