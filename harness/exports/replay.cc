@@ -85,8 +85,8 @@ void add_end(const Job& job, Rank rank, const Process& process, const Finding& f
     if (end.pid != process.pid || end.rank != rank || end.at_ns > job.first_act_ns() ||
         ending_of(job.run(), end).by_us)
       continue;
-    out.end = all_done ? RankEnd::kWaits : RankEnd::kLeaves;
-    if (!end.failed() || !is_culprit || finding.code != Code::kRankDied)
+    out.end = all_done || end.failed() ? RankEnd::kWaits : RankEnd::kLeaves;
+    if (!end.failed() || !is_culprit || (finding.code != Code::kRankDied && !all_done))
       return;  // Who failed because of what was called fails again.
     out.end = end.signal ? RankEnd::kKilled : RankEnd::kExits;
     out.status = end.signal ? *end.signal : end.exit_status.value_or(1);
