@@ -43,7 +43,7 @@ constexpr const Layout* layout_of(int minor) {
 // The same in all of them.
 constexpr std::uint16_t kObjectType = 8;
 constexpr std::uint16_t kCodeConstants = 24, kCodeNames = 32, kCodeVariableNames = 96;
-constexpr std::uint16_t kFrameVariables = 72;  // One word each.
+constexpr std::uint16_t kFrameVariables = 72;      // One word each.
 constexpr std::uint16_t kGlobalsBeforeNames = 16;  // Where a frame has those of its module.
 constexpr std::uint16_t kTupleItems = 24;
 constexpr std::uint16_t kListLength = 16, kListItems = 24;  // The items lie elsewhere.
