@@ -39,7 +39,7 @@ class Readme(ProgramTest):
                         timeout=DEADLINE_S, stdin=subprocess.DEVNULL, text=True,
                     )
                     self.assertEqual(done.returncode, status, f"{line}\n{done.stdout}{done.stderr}")
-                    self.assertNotEqual(done.stdout, "", line)
+                    self.assertNotEqual(done.stdout + done.stderr, "", line)
         self.assertGreaterEqual(seen, {"suite", "run", "check", "explain"})
 
 
