@@ -85,14 +85,21 @@ std::string not_home(const Run& run) {
 // Why the implementation's case cannot be called passed although nothing was found. Empty if it
 // can.
 std::string not_proven(const Case& cell, const Run& run, const std::vector<Verdict>& verdicts) {
+  // The first of them, which led to what came after.
+  const auto lacks = [](const Request& request) { return request.outcome == "unsupported"; };
+  const auto lacking = std::find_if(run.requests.begin(), run.requests.end(), lacks);
+  const std::string unsupported =
+      lacking == run.requests.end()
+          ? ""
+          : fmt::format("a host does not support `{}`: {}", lacking->message, lacking->text);
+  if (cell.of_subject && !unsupported.empty())
+    return unsupported;
   for (const Acted& acted : run.acted) {
     if (acted.action == "ended-early")
       return acted.reason;
   }
-  for (const Request& request : run.requests) {
-    if (request.outcome == "unsupported")
-      return fmt::format("a host does not support `{}`: {}", request.message, request.text);
-  }
+  if (!unsupported.empty())
+    return unsupported;
   if (std::string unseen = unseen_subject(cell, run); !unseen.empty())
     return unseen;
   std::vector<std::string> required = cell.required_checks;

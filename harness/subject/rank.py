@@ -125,7 +125,7 @@ class RankHost:
 
     def needs(self, what, message):
         if what is None:
-            raise RuntimeError(f"{message} needs a model and wrap first")
+            raise Unsupported(f"{message} needs a model and wrap first")
 
     def wrap(self, request):
         self.needs(self.model, "wrap")

@@ -46,7 +46,8 @@ def export(run: pathlib.Path, program: pathlib.Path, *options: str) -> str:
 
 def judged(program: pathlib.Path, world: int, directory: pathlib.Path) -> dict:
     limits = ["--stall-limit", "10"] if "--stall-limit" in program.read_text() else []  # As its head says.
-    command = [os.environ.get("LOCKSTEP_RUNNER", lockstep()), "run", "-n", str(world), *limits, "--time-limit", "150", "--run-dir", str(directory), "--", os.environ["LOCKSTEP_PYTHON"], str(program)]
+    command = [os.environ.get("LOCKSTEP_RUNNER", lockstep()), "run", "-n", str(world), *limits, "--time-limit", "150",
+               "--run-dir", str(directory), "--", os.environ["LOCKSTEP_PYTHON"], str(program)]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         process.wait(timeout=DEADLINE_S)

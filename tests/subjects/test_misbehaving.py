@@ -55,7 +55,7 @@ class Misbehaving(SubjectTest):
         done, _report = self.run_with("raise ValueError('no such thing')")
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertIn("ValueError: no such thing", done.stdout)
-        self.assertIn("mine.py:14", done.stdout)
+        self.assertIn("mine.py:13", done.stdout)
 
     def test_ends_the_process(self):
         done, _report = self.run_with("os._exit(7) if dist.get_rank() == 1 else None")
