@@ -157,7 +157,12 @@ class RankHost:
     def load(self, request):
         """Values in the place of those that the model has, wrapped or not."""
         self.needs(self.model, "load")
-        models.load_values(self.model, read_tensors(request["file"]))
+        values = read_tensors(request["file"])
+        held = [("param/" + name, tensor) for name, tensor in self.named_parameters()]
+        held += [("buffer/" + name, tensor) for name, tensor in self.named_buffers(self.model)]
+        for name, tensor in held:
+            if name in values:
+                models.set_value(name, tensor, values[name])
         return {}
 
     # --- One step.

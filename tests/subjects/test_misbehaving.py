@@ -80,7 +80,7 @@ class Misbehaving(SubjectTest):
         self.module(subject)
         done, _report = self.suite("./mine.py:Mine", *CASE)
         self.assertEqual(done.returncode, 2, done.stdout)
-        self.assertIn("LS904", done.stdout)
+        self.assertIn("garbage", done.stdout)
 
     def test_child_that_comes_back(self):
         done, _report = self.run_with("os.fork()")
