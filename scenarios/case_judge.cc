@@ -88,7 +88,7 @@ std::string not_proven(const Case& cell, const Run& run, const std::vector<Verdi
   // The first of them, which led to what came after.
   const auto lacks = [](const Request& request) { return request.outcome == "unsupported"; };
   const auto lacking = std::find_if(run.requests.begin(), run.requests.end(), lacks);
-  const std::string unsupported =
+  std::string unsupported =
       lacking == run.requests.end()
           ? ""
           : fmt::format("a host does not support `{}`: {}", lacking->message, lacking->text);

@@ -154,7 +154,8 @@ std::vector<Case> SyncBnStatistics::cells(const Subject& subject) const {
   std::vector<Case> cells;
   if (subject.kind != "sync_bn")
     return cells;
-  const auto tried = [&](std::map<std::string, std::string> options, const std::string& why) {
+  const auto tried = [&](const std::map<std::string, std::string>& options,
+                         const std::string& why) {
     cells.push_back(tried_cell(norm_cell(3, "float64", options, subject), subject, why));
     if (cells.back().option("rows") == "empty")
       cells.back().expected_marks = {"a-rank-is-empty", "evaluated"};

@@ -105,7 +105,8 @@ std::size_t same_handed_in(const GroupView& group) {
     }
   }
   std::size_t same = 0;
-  for (const auto& [position, handed] : places) {
+  for (const auto& place : places) {
+    const std::vector<const WatchedHandedIn*>& handed = place.second;
     if (handed.size() != group.members.size())
       continue;
     const bool equal = std::all_of(handed.begin(), handed.end(), [&](const auto* one) {

@@ -174,6 +174,18 @@ CLI::App& add_diagnose(CLI::App& app, DiagnoseCommand& command) {
   return diagnose;
 }
 
+CLI::App& add_tap(CLI::App& app, TapBuild& command) {
+  CLI::App& tap = *app.add_subcommand("tap", "What `run` enters a program with");
+  tap.require_subcommand(1);
+  CLI::App& build = *tap.add_subcommand("build", "Compile it now, and not when a job starts");
+  build.add_option("--python", command.program, "For the torch of this Python, or of this program")
+      ->capture_default_str();
+  build.add_option("--torch", command.torch, "For the torch in this folder (include/, lib/)");
+  build.add_option("--into", command.into, "Into this folder, to be brought along")
+      ->needs("--torch");
+  return tap;
+}
+
 // What follows "--" is the user's, word for word: CLI11 would take "[1,2]" for a list.
 std::vector<std::string> take_command(int& argc, char** argv) {
   char** const end = argv + argc;
@@ -231,16 +243,7 @@ int run(int argc, char** argv) {
   CLI::App& doctor = *app.add_subcommand(
       "doctor", "Look at this host: limits, shared memory, names, interfaces, clocks, torch");
   doctor.add_flag("--json", json, "Print a document for machines");
-  CLI::App& tap = *app.add_subcommand("tap", "What `run` enters a program with");
-  tap.require_subcommand(1);
-  CLI::App& build = *tap.add_subcommand("build", "Compile it now, and not when a job starts");
-  build
-      .add_option("--python", parsed.tap.program,
-                  "For the torch of this Python, or of this program")
-      ->capture_default_str();
-  build.add_option("--torch", parsed.tap.torch, "For the torch in this folder (include/, lib/)");
-  build.add_option("--into", parsed.tap.into, "Into this folder, to be brought along")
-      ->needs("--torch");
+  const CLI::App& tap = add_tap(app, parsed.tap);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

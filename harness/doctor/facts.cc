@@ -215,7 +215,7 @@ std::string version_in(const std::string& line) {
   const auto is_of_version = [](char c) { return (c >= '0' && c <= '9') || c == '.'; };
   for (std::size_t at = 0; at < line.size();) {
     const std::size_t end = std::min(line.find(' ', at), line.size());
-    const std::string word = line.substr(at, end - at);
+    std::string word = line.substr(at, end - at);
     if (word.find('.') != std::string::npos && std::all_of(word.begin(), word.end(), is_of_version))
       return word;
     at = end + 1;
