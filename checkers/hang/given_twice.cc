@@ -83,7 +83,7 @@ std::optional<Finding> rank_given_twice(const Run& run, std::uint64_t cutoff_ns)
     for (const Claimant& claimant : claimants)
       pids.push_back(claimant.pid);
     finding.culprits.insert(rank);
-    finding.at_ns = std::min(finding.at_ns, claimants[1].from_ns);
+    finding.at_ns = std::min(finding.at_ns, claimants[0].from_ns);  // Before what came of it.
     finding.evidence.push_back(fmt::format("rank {} is there {} times: pid {}", rank.value,
                                            pids.size(), fmt::join(pids, " and pid ")));
   }

@@ -197,7 +197,7 @@ class Epochs:
         return contract
 
     def remainder(self, part, options, rank, world):
-        count = 60 * world + 1
+        count = 61 * world + 1  # Neither whole batches of all ranks, nor a whole share more or less.
         items = Items([10 + i % 41 for i in range(count)])
         batches, _ended = Loader(part.thing, items, options, rank, world, 1, (10, 20, 30, 40, 50)).epoch(0, 2 * count)
         own = [index for batch in batches for index in batch]
