@@ -17,7 +17,8 @@ foreach(folder harness/tap harness/python harness/history ci/gloo_stubs)
   install(DIRECTORY ${folder} DESTINATION ${_share}/${_parent} COMPONENT lockstep
     FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp" PATTERN "harness/tap/*.c*" PATTERN "CMakeLists.txt" EXCLUDE)
 endforeach()
-install(DIRECTORY harness/subject DESTINATION ${_share}/harness COMPONENT lockstep FILES_MATCHING PATTERN "*.py")
+install(DIRECTORY harness/subject harness/watch DESTINATION ${_share}/harness COMPONENT lockstep
+  FILES_MATCHING PATTERN "*.py")
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/LockstepConfigVersion.cmake
   COMPATIBILITY SameMajorVersion ARCH_INDEPENDENT)
 install(FILES ci/LockstepConfig.cmake ${CMAKE_BINARY_DIR}/LockstepConfigVersion.cmake
