@@ -3,12 +3,16 @@
 argv: seconds for each interface, seconds in all, then interfaces.
 """
 
+import sys
+
+if sys.path[:1] == [""]:
+    del sys.path[0]  # The folder that it is started in may hold a torch.py.
+
 import ctypes
 import datetime
 import json
 import os
 import signal
-import sys
 import tempfile
 import time
 
