@@ -393,7 +393,7 @@ TEST(HistoryWriter, GroupsSitesAndChannelsBeyondTheirRoomAreCounted) {
 
 TEST(HistoryWriter, NowhereToWriteIsNull) {
   WriterOptions options;
-  options.directory = "/nonexistent";
+  options.directory = "/dev/null/none";
   EXPECT_EQ(Writer::open(options), nullptr);
   EXPECT_EQ(Writer::open({}), nullptr);
 }
