@@ -13,8 +13,6 @@
 namespace lockstep::checkers {
 namespace {
 
-constexpr std::uint64_t kLongNs = 2'000'000'000;  // Where nobody is missing it takes milliseconds.
-
 struct Claimant {
   std::int32_t pid{};
   std::uint64_t from_ns{}, until_ns{};
@@ -43,7 +41,7 @@ bool failed_or_waits(const Run& run, std::int32_t pid) {
   const StackSample* const last = joins(run, pid, kNeverNs);
   return last != nullptr && lasted_ns(run, *last, [](const StackSample& stack) {
                               return are_of_joining(stack.frames);
-                            }) >= kLongNs;
+                            }) >= kLongJoiningNs;
 }
 
 /// That went to join, and to be this rank; by time.

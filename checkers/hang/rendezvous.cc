@@ -18,8 +18,6 @@
 namespace lockstep::checkers {
 namespace {
 
-constexpr std::uint64_t kLongNs = 2'000'000'000;
-
 /// Of a rank's main thread, the last before `cutoff_ns`; null if it was not seen. A process that
 /// has ended (an earlier job or attempt) is no longer the rank.
 const StackSample* main_stack_of(const Run& run, Rank rank, std::uint64_t cutoff_ns,
@@ -71,7 +69,7 @@ std::uint64_t joining_for_ns(const Run& run, Rank rank, std::uint64_t cutoff_ns)
 /// Where nobody is missing this takes milliseconds.
 bool has_long_been_joining(const Run& run, Rank rank) {
   return is_joining(main_stack_of(run, rank, kNeverNs)) &&
-         joining_for_ns(run, rank, kNeverNs) >= kLongNs;
+         joining_for_ns(run, rank, kNeverNs) >= kLongJoiningNs;
 }
 
 /// The shortest wait of these.
@@ -217,7 +215,8 @@ Finding never_joined(const Run& run, const Ranks& ranks, std::uint64_t cutoff_ns
           fmt::format("no process of the job was told to be {}, and WORLD_SIZE is {}", words(none),
                       run.plan.world_size));
   }
-  if (const std::uint64_t ns = all_joining_for_ns(run, ranks.waiting, cutoff_ns); ns >= kLongNs)
+  if (const std::uint64_t ns = all_joining_for_ns(run, ranks.waiting, cutoff_ns);
+      ns >= kLongJoiningNs)
     finding.evidence.push_back(
         fmt::format("{} waited there for {} s", words(ranks.waiting), ns / 1'000'000'000));
   for (std::string& line : strangers_of(run, ranks.waiting))
@@ -256,7 +255,7 @@ RankSet waiting_to_join_again(const Run& run, const ProcessEnd& gone) {
     const bool waits = is_joining(last) && last->at_ns > gone.at_ns &&
                        lasted_ns(run, *last, [](const StackSample& stack) {
                          return is_joining(&stack);
-                       }) >= kLongNs;
+                       }) >= kLongJoiningNs;
     if (!(raised != nullptr && raised->at_ns > gone.at_ns) && !waits)
       return {};
     waiting.insert(rank);

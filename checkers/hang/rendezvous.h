@@ -11,6 +11,9 @@
 
 namespace lockstep::checkers {
 
+/// In init_process_group; where nobody is missing it takes milliseconds.
+constexpr std::uint64_t kLongJoiningNs = 2'000'000'000;
+
 /// Why the ranks of a running job will never meet, in one line: one failed before it was in a
 /// group, nobody is there who could start it again, and all others wait for it in
 /// init_process_group. None unless it is certain.

@@ -10,6 +10,7 @@
 
 #include "harness/base/clock.h"
 #include "harness/diagnose/rights.h"
+#include "harness/launch/prober.h"
 #include "harness/model/stack_patterns.h"
 #include "harness/os/awaited.h"
 #include "harness/os/proc.h"
@@ -287,17 +288,9 @@ void Looker::read_states(Look& look) {
       continue;
     StateSample sample{.at_ns = now_ns(), .rank = one.rank, .pid = one.pid};
     for (os::ThreadStat& thread : os::read_threads(one.pid)) {
-      const auto own_wait = os::waits_for_own_threads(one.pid, thread.tid);
       if (thread.tid == one.pid)
         notes_.note(one.id, thread.context_switches, one.asleep_since_ns.value_or(look.at_ns));
-      sample.threads.push_back({.tid = thread.tid,
-                                .state = thread.state,
-                                .wchan = std::move(thread.wchan),
-                                .context_switches = thread.context_switches,
-                                .cpu_ns = thread.cpu_ns,
-                                .for_own_threads = own_wait.has_value(),
-                                .for_ever = own_wait && own_wait->for_ever,
-                                .until_ns = own_wait ? own_wait->until_ns : std::nullopt});
+      sample.threads.push_back(launch::state_of(one.pid, std::move(thread)));
     }
     add_children(sample, one, all);
     std::vector<std::int32_t> others = pids;

@@ -270,6 +270,18 @@ void Prober::add_holders(StateSample& sample, const std::vector<Watched>& proces
   }
 }
 
+ThreadState state_of(std::int32_t pid, os::ThreadStat thread) {
+  const auto own_wait = os::waits_for_own_threads(pid, thread.tid);
+  return {.tid = thread.tid,
+          .state = thread.state,
+          .wchan = std::move(thread.wchan),
+          .context_switches = thread.context_switches,
+          .cpu_ns = thread.cpu_ns,
+          .for_own_threads = own_wait.has_value(),
+          .for_ever = own_wait && own_wait->for_ever,
+          .until_ns = own_wait ? own_wait->until_ns : std::nullopt};
+}
+
 // The head must be the same before and after the threads are read, else the reading is of no
 // instant.
 void Prober::read_states(const std::vector<Watched>& processes) {
@@ -279,15 +291,7 @@ void Prober::read_states(const std::vector<Watched>& processes) {
     const std::optional<history::Head> before = options_.follower->head(watched.id.pid);
     StateSample sample{.at_ns = now_ns(), .rank = watched.rank, .pid = watched.id.pid};
     for (os::ThreadStat& thread : os::read_threads(watched.id.pid)) {
-      const auto own_wait = os::waits_for_own_threads(watched.id.pid, thread.tid);
-      sample.threads.push_back({.tid = thread.tid,
-                                .state = thread.state,
-                                .wchan = std::move(thread.wchan),
-                                .context_switches = thread.context_switches,
-                                .cpu_ns = thread.cpu_ns,
-                                .for_own_threads = own_wait.has_value(),
-                                .for_ever = own_wait && own_wait->for_ever,
-                                .until_ns = own_wait ? own_wait->until_ns : std::nullopt});
+      sample.threads.push_back(state_of(watched.id.pid, std::move(thread)));
     }
     sample.caught_signals = os::caught_signals(watched.id.pid);
     add_children(sample, all);

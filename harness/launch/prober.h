@@ -24,6 +24,9 @@ namespace lockstep::launch {
 /// The launcher never sees a checker; what comes back is only a text.
 using StopWhen = std::function<std::optional<std::string>(const Run& live)>;
 
+/// What a thread of the process does now, and whom it waits for as far as the kernel tells.
+ThreadState state_of(std::int32_t pid, os::ThreadStat thread);
+
 struct ProbeOptions {
   history::JournalWriter* journal{};  ///< Where events go; none: nowhere.
   history::Follower* follower{};      ///< The live history; none: no sampling and no early stop.

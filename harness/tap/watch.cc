@@ -349,10 +349,11 @@ void begin_watch() {
 }
 
 void watch_call(const Groups::Known& known, const Call& call) {
-  if (is_reduction(call.issue.op) && call.input != nullptr && !is_finite(*call.input))
-    write_non_finite(known, call);
-  if (is_reduction(call.issue.op) && call.input != nullptr)
+  if (is_reduction(call.issue.op) && call.input != nullptr) {
+    if (!is_finite(*call.input))
+      write_non_finite(known, call);
     look_at_handed_in(known, call);
+  }
   if (watch->python.this_thread() == nullptr)
     return;
   void* const replica = replica_being_made();
