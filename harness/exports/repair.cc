@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "harness/exports/replay.h"
+#include "harness/exports/shown.h"
 #include "harness/model/group_view.h"
 
 namespace lockstep::exports {

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "harness/exports/replay_cut.h"
+#include "harness/exports/shown.h"
 #include "harness/history/op_traits.h"
 #include "harness/model/call_site.h"
 #include "harness/model/ending.h"
@@ -149,30 +150,6 @@ void shrink(Replay& replay) {
     replay.notes.push_back(told + (large.size() > 4 ? ", and so on." : "."));
 }
 
-/// Somebody waits in a call: what is waited for elsewhere, no list of calls shows.
-bool shows_a_wait(const Replay& replay) {
-  return std::any_of(replay.ranks.begin(), replay.ranks.end(), [](const ReplayRank& rank) {
-    return std::any_of(rank.calls.begin(), rank.calls.end(),
-                       [](const ReplayCall& call) { return call.completed_ns == kNeverNs; });
-  });
-}
-
-/// Of a rank that stands elsewhere a program can show that it sleeps, and no more.
-bool sleeper_is_known(const Replay& replay, const Finding& finding) {
-  const auto sleeps = [&](Rank rank) {
-    return replay.ranks[static_cast<std::size_t>(rank.value)].end == RankEnd::kSleeps;
-  };
-  const bool any = std::any_of(finding.culprits.begin(), finding.culprits.end(), sleeps);
-  switch (finding.code) {
-    case Code::kStalledOutside:
-      return any;
-    case Code::kAbsentRank:
-      return !finding.culprits.empty() && !any;
-    default:
-      return true;
-  }
-}
-
 /// Functions that all calls are made from, at one line, lead to no other place.
 void leave_out_common_places(Replay& replay) {
   const auto common = [&] {
@@ -294,35 +271,11 @@ class Reader {
   Views views_{};
 };
 
-bool is_shown_by_calls(const Finding& finding) {
-  switch (finding.code) {
-    case Code::kLeftEarly:
-    case Code::kRankDied:
-      return true;
-    case Code::kGroupDiffers:
-    case Code::kTouchedInFlight:
-    case Code::kUndefinedResult:
-    case Code::kSlow:
-      return false;
-    default: {
-      const Family family = family_of(finding.code);
-      return family == Family::kMismatch || family == Family::kLoopExit || family == Family::kWait;
-    }
-  }
-}
-
 }  // namespace
 
-Error refused(const std::string& have, const std::string& need) {
-  return {Error::Kind::kUsage,
-          fmt::format("no program can show this again: have {}, need {}", have, need),
-          "lockstep show RUN draws what is there"};
-}
-
 Result<Replay> replay_of(const Job& job, const Finding& finding) {
-  if (!is_shown_by_calls(finding))
-    return refused(fmt::format("{} ({})", text_of(finding.code), row_of(finding.code).title),
-                   "a mismatch of calls, or ranks that wait");
+  if (auto why = no_calls_show(finding))
+    return *why;
   const RankSet all = ranks_of(job.run());
   const auto world = static_cast<std::size_t>(all.size());
   if (all != RankSet::all(static_cast<std::int32_t>(world)) || world < 2)
@@ -344,13 +297,8 @@ Result<Replay> replay_of(const Job& job, const Finding& finding) {
   }
   if (calls == 0)
     return refused("a run without collectives", "calls that do not match, or that wait");
-  if (family_of(finding.code) != Family::kMismatch && !shows_a_wait(replay))
-    return refused("a rank that waits outside all calls, as for the store",
-                   "ranks that wait in a call");
-  if (!sleeper_is_known(replay, finding))
-    return refused(fmt::format("{}, and what kept the rank that did not come is no call",
-                               text_of(finding.code)),
-                   "ranks that all wait in calls, or one that is stalled by itself");
+  if (auto why = not_shown(replay, finding))
+    return *why;
   replay.notes = cut.notes();
   shrink(replay);
   leave_out_common_places(replay);

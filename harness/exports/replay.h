@@ -70,7 +70,4 @@ Result<Replay> replay_of(const Job& job, const Finding& finding);
 /// The same with every call made by all whom it needs, in one order: it ends well.
 Result<Replay> repaired(const Replay& replay, const Finding& finding);
 
-/// A refusal: what there is, what is needed, the next step.
-Error refused(const std::string& have, const std::string& need);
-
 }  // namespace lockstep::exports
