@@ -33,20 +33,17 @@ std::string_view call_of(Op op) {
     case Op::kReduce:
       return R"(dist.reduce(given(), **how("group_dst", "op", "async_op")))";
     case Op::kAllGather:
-    case Op::kAllGatherCoalesced:
       return R"(dist.all_gather([received() for _ in range(members())], given(), **how("async_op")))";
     case Op::kAllGatherSingle:
       return R"(dist.all_gather_into_tensor(received(members()), given(), **how("async_op")))";
     case Op::kReduceScatter:
       return R"(dist.reduce_scatter(received(), [given() for _ in range(members())], **how("op", "async_op")))";
     case Op::kReduceScatterSingle:
-    case Op::kReduceScatterCoalesced:
       return R"(dist.reduce_scatter_tensor(received(), given(members()), **how("op", "async_op")))";
     case Op::kGather:
       return R"(dist.gather(given(), [received() for _ in range(members())] if is_root() else None, **how("group_dst", "async_op")))";
     case Op::kScatter:
       return R"(dist.scatter(received(), [given() for _ in range(members())] if is_root() else None, **how("group_src", "async_op")))";
-    case Op::kAllToAll:
     case Op::kAllToAllSingle:
       return R"(dist.all_to_all_single(received(members()), given(members()), **how("async_op")))";
     case Op::kBarrier:
@@ -59,8 +56,7 @@ std::string_view call_of(Op op) {
       return R"((dist.irecv if now().later else dist.recv)(received(), **how("group_src", "tag")))";
     case Op::kRecvAny:
       return R"((dist.irecv if now().later else dist.recv)(received(), **how("tag")))";
-    case Op::kUnknown:
-    case Op::kCount:
+    default:  // None that as_made_again() leaves.
       break;
   }
   return "None";
@@ -68,11 +64,9 @@ std::string_view call_of(Op op) {
 
 std::string dtype_of(history::DType dtype) {
   using history::DType;
-  const bool plain = dtype != DType::kNone && dtype < DType::kOther;
-  return fmt::format("torch.{}", plain ? history::name_of(dtype) : "float32");
+  return fmt::format("torch.{}", dtype != DType::kNone ? history::name_of(dtype) : "float32");
 }
 
-/// Gloo has no AVG, and no sum with a factor: to them it makes no difference what is summed.
 std::string reduction_of(history::ReduceOp reduce_op) {
   using history::ReduceOp;
   switch (reduce_op) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "harness/exports/replay_cut.h"
 #include "harness/exports/shown.h"
@@ -148,6 +149,20 @@ void shrink(Replay& replay) {
   }
   if (!told.empty())
     replay.notes.push_back(told + (large.size() > 4 ? ", and so on." : "."));
+}
+
+void simplify(Replay& replay) {
+  bool any = false;
+  for (ReplayRank& rank : replay.ranks) {
+    for (ReplayCall& call : rank.calls) {
+      const ReplayCall before = std::exchange(call, as_made_again(call));
+      any |= call.op != before.op || call.reduce_op != before.reduce_op;
+    }
+  }
+  if (any)
+    replay.notes.emplace_back(
+        "Operations that Gloo lacks are there as others: coalesced ones as plain ones, AVG as "
+        "SUM.");
 }
 
 /// Functions that all calls are made from, at one line, lead to no other place.
@@ -300,6 +315,7 @@ Result<Replay> replay_of(const Job& job, const Finding& finding) {
   if (auto why = not_shown(replay, finding))
     return *why;
   replay.notes = cut.notes();
+  simplify(replay);
   shrink(replay);
   leave_out_common_places(replay);
   return replay;

@@ -78,6 +78,25 @@ bool shows_the_call_left_out(const Replay& replay, const Finding& finding) {
   });
 }
 
+/// What the ranks called there differs, and no more once it is made again.
+bool hides_the_difference(const Replay& replay, const Finding& finding) {
+  const auto alike = [](const ReplayCall& a, const ReplayCall& b) {
+    return a.op == b.op && a.dtype == b.dtype && a.reduce_op == b.reduce_op;
+  };
+  std::vector<const ReplayCall*> there;
+  for (const ReplayRank& rank : replay.ranks) {
+    for (const ReplayCall& call : rank.calls) {
+      if (replay.groups[call.group].label == finding.group && call.seq == finding.seq &&
+          !history::is_point_to_point(call.op))
+        there.push_back(&call);
+    }
+  }
+  return std::any_of(there.begin(), there.end(), [&](const ReplayCall* call) {
+    return !alike(*call, *there.front()) &&
+           alike(as_made_again(*call), as_made_again(*there.front()));
+  });
+}
+
 /// Two calls from lines that are not known would be made from one, or from two: either may move the
 /// blame.
 bool all_lines_are_known(const Replay& replay) {
@@ -93,6 +112,30 @@ Error refused(const std::string& have, const std::string& need) {
   return {Error::Kind::kUsage,
           fmt::format("no program can show this again: have {}, need {}", have, need),
           "lockstep show RUN draws what is there"};
+}
+
+ReplayCall as_made_again(ReplayCall call) {
+  using history::Op;
+  using history::ReduceOp;
+  switch (call.op) {
+    case Op::kAllGatherCoalesced:
+      call.op = Op::kAllGather;
+      break;
+    case Op::kReduceScatterCoalesced:
+      call.op = Op::kReduceScatterSingle;
+      break;
+    case Op::kAllToAll:
+      call.op = Op::kAllToAllSingle;
+      break;
+    default:
+      break;
+  }
+  if (call.dtype >= history::DType::kOther)
+    call.dtype = history::DType::kFloat32;
+  const bool is_known = call.reduce_op <= ReduceOp::kBxor && call.reduce_op != ReduceOp::kAvg;
+  if (!is_known)
+    call.reduce_op = ReduceOp::kSum;
+  return call;
 }
 
 std::optional<Error> no_calls_show(const Finding& finding) {
@@ -113,6 +156,10 @@ std::optional<Error> not_shown(const Replay& replay, const Finding& finding) {
   if (!shows_the_call_left_out(replay, finding))
     return refused("a call that was left out, and none that was made in its place",
                    "a call in its place that the others made later");
+  if (hides_the_difference(replay, finding))
+    return refused(
+        "calls that differ by what PyTorch's public functions over Gloo do not tell apart",
+        "calls that differ otherwise");
   if (!all_lines_are_known(replay))
     return refused("calls without the line that made them", "the lines of all calls");
   return std::nullopt;

@@ -11,6 +11,10 @@ namespace lockstep::exports {
 /// A refusal: what there is, what is needed, the next step.
 Error refused(const std::string& have, const std::string& need);
 
+/// As the program calls it: a coalesced operation as its plain form, AVG (which Gloo has in few
+/// versions) and sums with a factor as SUM, an element type that it has no name for as float32.
+ReplayCall as_made_again(ReplayCall call);
+
 /// Why no list of calls can; nothing if one can.
 std::optional<Error> no_calls_show(const Finding& finding);
 
