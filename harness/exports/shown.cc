@@ -45,6 +45,8 @@ bool sleeper_is_known(const Replay& replay, const Finding& finding) {
       return any;
     case Code::kAbsentRank:
       return !finding.culprits.empty() && !any;
+    case Code::kRankDied:
+      return !any;  // It was ended by us before it could.
     default:
       return true;
   }
