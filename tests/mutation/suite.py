@@ -49,10 +49,11 @@ class Suite:
         shutil.rmtree(marks, ignore_errors=True)
         marks.mkdir(parents=True)
         cases = self.run(self.cells, -1, 3600, {"LOCKSTEP_MUTATION_REACHED": str(marks)})
-        wrong = [f"{cell}: {case['verdict']} {case['reason']}" for cell, case in (cases or {}).items()
-                 if case["verdict"] not in ("pass", "skipped")]
+        wrong = [f"{cell}: {case['reason']}" for cell, case in (cases or {}).items() if case["verdict"] == "fail"]
         if not cases or wrong:
             raise SystemExit("unmutated, the suite does not pass:\n" + "\n".join(wrong))
+        # What cannot decide without a mutant (in bfloat16 a known mistake hardly shows) is no witness.
+        self.cells = [cell for cell, case in cases.items() if case["verdict"] != "undecided"]
         for cell, case in cases.items():
             self.cost[cell] = max(case["wall_s"], 0.02)
         for bits in marks.glob("*.reached"):
@@ -61,7 +62,7 @@ class Suite:
             plan = pathlib.Path(os.readlink(link)).parent / "run.json"
             cell = json.loads(plan.read_text())["case_id"]
             for number, seen in enumerate(bits.read_bytes()):
-                if seen:
+                if seen and cell in self.cells:
                     self.reached.setdefault(number, set()).add(cell)
         shutil.rmtree(marks)
         say(f"{len(cases)} cells reach {len(self.reached)} mutants")
