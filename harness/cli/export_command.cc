@@ -10,6 +10,7 @@
 #include "harness/cli/judged_run.h"
 #include "harness/exports/perfetto.h"
 #include "harness/exports/program.h"
+#include "harness/exports/shown.h"
 #include "harness/history/run_directory.h"
 #include "harness/session/job_report.h"
 
