@@ -81,6 +81,7 @@ class Module {
     if (module->module_ == nullptr)
       return nullptr;
     module->find_bias();
+    module->names_lines_ &= !is_interpreter(path);
     return module;
   }
   ~Module() { dwfl_end(session_); }
@@ -88,8 +89,8 @@ class Module {
   Module& operator=(const Module&) = delete;
 
   /// Of a frame that came with its name there is no more to find than its line, and that only where
-  /// the object says that it has lines or where they are: each look for a name goes through all
-  /// symbols, which are hundred thousands in LibTorch.
+  /// the object says that it has lines or where they are, and is not the interpreter: each look for
+  /// a name goes through all symbols, which are hundred thousands in LibTorch.
   Position look_up(std::uint64_t offset, bool named) {
     Position position;
     if (named && !names_lines_)
@@ -274,7 +275,7 @@ class Module {
   Dwfl_Module* module_{};
   Dwarf_Addr bias_{};
   std::uint64_t lowest_{};
-  bool names_lines_{};  ///< Has debug information, or names the file that has it.
+  bool names_lines_{};  ///< Has debug information for users, or names the file that has it.
 };
 
 }  // namespace
@@ -299,8 +300,8 @@ class Resolver::Impl {
       frame.loops = text.loops_around(frame.line);
       frame.in_finally = text.in_finally(frame.line);
     }
-    if (frame.line > 0 || frame.module.empty())
-      return;
+    if (frame.line > 0 || frame.module.empty() || frame.offset == 0)
+      return;  // Of some frame only the module is known.
     const Position& position = look_up(frame.module, frame.offset, !frame.function.empty());
     frame.line = position.line;
     if (frame.file.empty())
