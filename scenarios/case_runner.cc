@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "checkers/hang/deadlock.h"
 #include "harness/base/check.h"
@@ -175,8 +176,7 @@ Result<void> CaseRunner::talk(const Case& cell, history::RunDirectory& directory
   return journal->close();
 }
 
-Result<CaseReport> CaseRunner::run(const Case& cell) {
-  const std::uint64_t begun_ns = now_ns();
+Result<void> CaseRunner::play(const Case& cell) {
   Result<history::RunDirectory> directory = suite_.create_case(cell.id);
   if (!directory)
     return directory.error();
@@ -191,16 +191,15 @@ Result<CaseReport> CaseRunner::run(const Case& cell) {
     return talked.error();
   if (auto written = directory->write_plan(plan); !written)  // With what the hosts declared.
     return written.error();
-  Result<Run> closed = symbols::close_and_open(*directory, resolver_);
-  if (!closed)
-    return closed.error();
-  Case judged = cell;
-  judged.expected_site = plan.expected_site;
-  CaseReport report = judge_case(judged, *closed);
-  versions_ = plan.versions;
-  report.run_directory = directory->path();
-  report.wall_s = static_cast<double>(now_ns() - begun_ns) / 1e9;
-  return report;
+  const Result<Run> closed = symbols::close_and_open(*directory, resolver_);
+  return closed ? Result<void>() : closed.error();
+}
+
+Result<CaseReport> CaseRunner::run(const Case& cell) {
+  if (auto played = play(cell); !played)
+    return played.error();
+  std::map<std::string, std::string> versions;
+  return judge_played(cell, history::case_path(suite_.path(), cell.id), versions);
 }
 
 }  // namespace lockstep

@@ -2,7 +2,6 @@
 // the closed run.
 #pragma once
 
-#include <map>
 #include <string>
 
 #include "harness/history/run_directory.h"
@@ -19,14 +18,14 @@ class CaseRunner {
   CaseRunner(launch::Supervisor& supervisor, const SuiteOptions& options,
              history::RunDirectory& suite);
 
-  /// Runs one case. Errors: the run directory cannot be written, or the hosts cannot be started.
+  /// Runs one case, and closes its directory. Errors: the run directory cannot be written, or the
+  /// hosts cannot be started.
+  Result<void> play(const Case& cell);
+  /// And judges it.
   Result<CaseReport> run(const Case& cell);
 
   /// What the hosts of the options' subject say of it.
   Result<std::vector<Subject>> introduce();
-
-  /// Of lockstep, and of torch once a host has said it.
-  [[nodiscard]] const std::map<std::string, std::string>& versions() const { return versions_; }
 
  private:
   Result<void> talk(const Case& cell, history::RunDirectory& directory, Plan& plan);
@@ -37,7 +36,6 @@ class CaseRunner {
   launch::WarmParent ranks_;
   launch::WarmParent reference_;
   symbols::Resolver resolver_;  // Kept: opening a library's symbols costs more than a case.
-  std::map<std::string, std::string> versions_;
 };
 
 }  // namespace lockstep

@@ -287,6 +287,7 @@ Result<void> Conversation::observe(const std::filesystem::path& file, const Obse
   auto opened = history::TensorFile::open(file.string());
   if (!opened)
     return opened.error();
+  const std::string kept_as = file.lexically_relative(paths_.run).string();
   for (const history::TensorEntry& entry : opened->entries()) {
     Observation seen{.at_ns = now_ns(),
                      .role = what.role,
@@ -298,7 +299,7 @@ Result<void> Conversation::observe(const std::filesystem::path& file, const Obse
                      .dtype = entry.dtype,
                      .shape = entry.shape,
                      .digest = entry.digest,
-                     .file = std::filesystem::relative(file, paths_.run).string()};
+                     .file = kept_as};
     if (split_phase(without_rank(entry.name, seen.rank), seen.phase, seen.name)) {
       seen.key = entry.name;
       if (what.unsynced && seen.phase.compare(0, 13, "forward_entry") == 0)

@@ -12,6 +12,7 @@
 #include "harness/history/journal.h"
 #include "harness/verdict/exit_codes.h"
 #include "scenarios/case_runner.h"
+#include "scenarios/lanes.h"
 
 namespace lockstep {
 namespace {
@@ -199,36 +200,78 @@ Result<std::vector<Case>> select_cases(const SuiteOptions& options,
 
 namespace {
 
-/// Of `cases`, what a runner makes of them, into the report.
-Result<void> run_each(launch::Supervisor& supervisor, CaseRunner& runner,
-                      const std::vector<Case>& cases, history::JournalWriter& journal,
-                      const SuiteProgress& progress, Report& report) {
-  for (const Case& cell : cases) {
-    if (progress.running)
-      progress.running(cell);
-    Result<CaseReport> result =
-        is_run(cell) ? runner.run(cell) : Result<CaseReport>(report_of(cell));
-    if (!result && result.error().kind != Error::Kind::kInterrupted)
-      return result.error();
-    if (result) {
-      report.cases.push_back(std::move(*result));
-      if (progress.finished)
-        progress.finished(report.cases.back());
+/// Hands the cases out to lanes and takes the reports in their order.
+class Running {
+ public:
+  Running(const std::vector<Case>& cases, const history::RunDirectory& directory,
+          const SuiteProgress& progress, Report& report)
+      : cases_(cases), directory_(directory), progress_(progress), report_(report) {}
+
+  Result<void> run(Lanes& lanes) {
+    for (std::size_t lane = 0; lane < lanes.count(); ++lane) {
+      if (auto given = give(lanes, lane); !given)
+        return given;
     }
-    if (const std::string why = supervisor.interrupted(); !why.empty()) {
-      report.reason = fmt::format("interrupted ({}) after {} of {} cases", why, report.cases.size(),
-                                  cases.size());
-      (void)journal.append(
-          Acted{.at_ns = now_ns(), .action = "interrupted", .reason = report.reason});
-      break;
+    tell();
+    while (report_.cases.size() < cases_.size()) {
+      Result<Played> played = lanes.wait();
+      if (!played && played.error().kind == Error::Kind::kInterrupted)
+        break;
+      if (!played)
+        return played.error();
+      if (auto given = give(lanes, played->lane); !given)
+        return given;
+      if (auto judged = take(*played); !judged)
+        return judged;
+      tell();
+    }
+    return {};
+  }
+
+ private:
+  /// The next one that is run; those before it that are not are done.
+  Result<void> give(Lanes& lanes, std::size_t lane) {
+    for (; next_ < cases_.size() && !is_run(cases_[next_]); ++next_)
+      done_.emplace(next_, report_of(cases_[next_]));
+    if (next_ == cases_.size())
+      return {};
+    if (progress_.running)
+      progress_.running(cases_[next_]);
+    return lanes.give(lane, next_++);
+  }
+
+  Result<void> take(const Played& played) {
+    const Case& cell = cases_[played.index];
+    Result<CaseReport> judged =
+        judge_played(cell, history::case_path(directory_.path(), cell.id), report_.versions);
+    if (!judged)
+      return judged.error();
+    judged->wall_s = static_cast<double>(played.took_ns) / 1e9;
+    done_.emplace(played.index, std::move(*judged));
+    return {};
+  }
+
+  void tell() {
+    for (auto at = done_.find(report_.cases.size()); at != done_.end();
+         at = done_.find(report_.cases.size())) {
+      report_.cases.push_back(std::move(at->second));
+      done_.erase(at);
+      if (progress_.finished)
+        progress_.finished(report_.cases.back());
     }
   }
-  return {};
-}
+
+  const std::vector<Case>& cases_;
+  const history::RunDirectory& directory_;
+  const SuiteProgress& progress_;
+  Report& report_;
+  std::size_t next_{};
+  std::map<std::size_t, CaseReport> done_{};  // Before one that is not.
+};
 
 Result<Report> run_all(launch::Supervisor& supervisor, const SuiteOptions& options,
                        const std::vector<Case>& cases, history::RunDirectory& directory,
-                       CaseRunner& runner, const SuiteProgress& progress) {
+                       const SuiteProgress& progress) {
   Result<history::JournalWriter> journal = open_journal(options, cases, directory);
   if (!journal)
     return journal.error();
@@ -236,12 +279,20 @@ Result<Report> run_all(launch::Supervisor& supervisor, const SuiteOptions& optio
   report.run = directory.id();
   report.command = options.command;
   const std::uint64_t begun_ns = now_ns();
-  if (auto run = run_each(supervisor, runner, cases, *journal, progress, report); !run)
+  Lanes lanes(supervisor);
+  if (auto started = lanes.start(options, directory); !started)
+    return started.error();
+  if (auto run = Running(cases, directory, progress, report).run(lanes); !run)
     return run.error();
+  if (const std::string why = supervisor.interrupted(); !why.empty()) {
+    report.reason = fmt::format("interrupted ({}) after {} of {} cases", why, report.cases.size(),
+                                cases.size());
+    (void)journal->append(
+        Acted{.at_ns = now_ns(), .action = "interrupted", .reason = report.reason});
+  }
   if (auto closed = journal->close(); !closed)
     return closed.error();
   report.wall_s = static_cast<double>(now_ns() - begun_ns) / 1e9;
-  report.versions = runner.versions();
   conclude(report);
   return report;
 }
@@ -251,24 +302,45 @@ Result<Report> run_all(launch::Supervisor& supervisor, const SuiteOptions& optio
 Result<Report> run_suite(launch::Supervisor& supervisor, const SuiteOptions& options,
                          const std::vector<Case>& cases, history::RunDirectory& directory,
                          const SuiteProgress& progress) {
-  CaseRunner runner(supervisor, options, directory);
   if (progress.begun)
     progress.begun(cases, {});
-  return run_all(supervisor, options, cases, directory, runner, progress);
+  return run_all(supervisor, options, cases, directory, progress);
+}
+
+Result<std::vector<Case>> select_cases(launch::Supervisor& supervisor, const SuiteOptions& options,
+                                       history::RunDirectory& directory,
+                                       std::vector<Subject>* told) {
+  const Result<std::vector<Subject>> subjects =
+      CaseRunner(supervisor, options, directory).introduce();
+  if (!subjects)
+    return subjects.error();
+  if (told != nullptr)
+    *told = *subjects;
+  return select_cases(options, *subjects);
 }
 
 Result<Report> run_subject_suite(launch::Supervisor& supervisor, const SuiteOptions& options,
                                  history::RunDirectory& directory, const SuiteProgress& progress) {
-  CaseRunner runner(supervisor, options, directory);
-  const Result<std::vector<Subject>> subjects = runner.introduce();
-  if (!subjects)
-    return subjects.error();
-  const Result<std::vector<Case>> cases = select_cases(options, *subjects);
+  std::vector<Subject> subjects;
+  const Result<std::vector<Case>> cases = select_cases(supervisor, options, directory, &subjects);
   if (!cases)
     return cases.error();
   if (progress.begun)
-    progress.begun(*cases, *subjects);
-  return run_all(supervisor, options, *cases, directory, runner, progress);
+    progress.begun(*cases, subjects);
+  return run_all(supervisor, options, *cases, directory, progress);
+}
+
+Result<CaseReport> judge_played(const Case& cell, const std::string& directory,
+                                std::map<std::string, std::string>& versions) {
+  const Result<Run> run = history::open_run(directory);
+  if (!run)
+    return run.error();
+  Case judged = cell;
+  judged.expected_site = run->plan.expected_site;
+  versions = run->plan.versions;
+  CaseReport report = judge_case(judged, *run);
+  report.run_directory = directory;
+  return report;
 }
 
 Result<Report> judge_saved(const std::string& directory) {

@@ -30,7 +30,9 @@ struct SuiteOptions {
   std::string reference_host{};
   SubjectChoice subject{};  ///< In the place of both, where a user has named an implementation.
   double request_limit_s{120};
-  std::vector<std::string> command{};  ///< As the user gave it; for the report.
+  std::size_t jobs{};                       ///< Cases at a time.
+  std::vector<std::string> lane_command{};  ///< Starts a process that calls serve_cases().
+  std::vector<std::string> command{};       ///< As the user gave it; for the report.
 };
 
 /// The cases that `options` ask for, in the order in which they run: each scenario's cells, then
@@ -41,6 +43,11 @@ Result<std::vector<Case>> select_cases(const SuiteOptions& options);
 /// The same of what a user has named.
 Result<std::vector<Case>> select_cases(const SuiteOptions& options,
                                        const std::vector<Subject>& subjects);
+
+/// The same of what the options name, which is asked what it declares; `told`: that, or null.
+Result<std::vector<Case>> select_cases(launch::Supervisor& supervisor, const SuiteOptions& options,
+                                       history::RunDirectory& directory,
+                                       std::vector<Subject>* told);
 
 /// Told when the cases are known, when one begins and when it has ended.
 struct SuiteProgress {
@@ -54,8 +61,9 @@ struct SuiteProgress {
 Result<Report> run_subject_suite(launch::Supervisor& supervisor, const SuiteOptions& options,
                                  history::RunDirectory& directory, const SuiteProgress& progress);
 
-/// Runs `cases` one after another. The report holds what was run, also when it was interrupted (its
-/// reason says so). Errors: what keeps the suite from running at all.
+/// Runs `cases`, some at a time, and reports them in their order. The report holds what was run,
+/// also when it was interrupted (its reason says so). Errors: what keeps the suite from running at
+/// all.
 Result<Report> run_suite(launch::Supervisor& supervisor, const SuiteOptions& options,
                          const std::vector<Case>& cases, history::RunDirectory& directory,
                          const SuiteProgress& progress);
@@ -71,6 +79,10 @@ inline bool is_run(const Case& cell) {
 /// Judges a finished case again, as `lockstep check` does. `run` is the closed run of `cell`.
 CaseReport judge_case(const Case& cell, const Run& run,
                       const checkers::Checkers& checkers = checkers::all_checkers());
+
+/// Judges a case that was played into `directory`, whose run says which versions it had.
+Result<CaseReport> judge_played(const Case& cell, const std::string& directory,
+                                std::map<std::string, std::string>& versions);
 
 /// The case that a finished run was, from its plan. Errors: kMalformedHistory, not the run of a
 /// case.

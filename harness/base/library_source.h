@@ -32,4 +32,10 @@ inline bool is_python_library(std::string_view path) {
          (path.find("/lib/python3.") != std::string_view::npos || path.substr(0, 8) == "<frozen ");
 }
 
+/// The object that CPython itself is: "libpython3.11.so.1.0", "python3.11".
+inline bool is_interpreter(std::string_view module) {
+  const std::string_view name = module.substr(module.rfind('/') + 1);
+  return name.substr(0, 10) == "libpython3" || name.substr(0, 7) == "python3";
+}
+
 }  // namespace lockstep

@@ -36,6 +36,8 @@ struct SuiteCommand {
   bool list{};
   bool list_mutants{};
   std::string baseline{};  ///< A report.json; empty: none.
+  /// Path, id and cases_live_in() of the suite's run whose cases this process is to run.
+  std::vector<std::string> lane{};
   Output output{};
 };
 

@@ -93,6 +93,11 @@ void add_suite(CLI::App& app, Parsed& parsed) {
       ->capture_default_str();
   suite.add_option("--run-dir", parsed.suite.run_directory,
                    "Where to write; new or empty (default .lockstep/<id>)");
+  suite
+      .add_option("-j,--jobs", options.jobs,
+                  "Cases at a time (default: one for each two processors, at least two)")
+      ->check(CLI::Range(1, 64).description(""));
+  suite.add_option("--lane", parsed.suite.lane)->expected(3)->group("");
   suite.add_flag("--list", parsed.suite.list, "Print the cases and run nothing");
   suite.add_flag("--mutants", parsed.suite.list_mutants, "Print the mutants and run nothing");
   add_baseline(suite, parsed.suite.baseline);

@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
+#include <thread>
 
 #include "harness/base/clock.h"
 #include "harness/base/version.h"
@@ -15,6 +17,7 @@
 #include "harness/launch/guard.h"
 #include "harness/launch/warm_parent.h"
 #include "harness/report/live.h"
+#include "scenarios/lanes.h"
 
 namespace lockstep::cli {
 namespace {
@@ -53,6 +56,18 @@ Result<void> find_hosts(SuiteOptions& options) {
     }
   }
   return {};
+}
+
+/// Each is this program again, asked for the same cases.
+void use_lanes(SuiteOptions& options) {
+  std::error_code failed;
+  options.lane_command = options.command;
+  if (!options.lane_command.empty())
+    options.lane_command.front() = std::filesystem::read_symlink("/proc/self/exe", failed).string();
+  if (options.jobs == 0)
+    options.jobs = options.device == "cuda"
+                       ? 1
+                       : std::max<std::size_t>(2, std::thread::hardware_concurrency() / 2);
 }
 
 void write_out(std::string_view text) {
@@ -186,14 +201,26 @@ int list_subject(launch::Supervisor& supervisor, const SuiteOptions& options) {
   return cases ? list_cases(*cases) : report_error(cases.error());
 }
 
+int run_lane(launch::Supervisor& supervisor, const SuiteCommand& command,
+             const std::vector<Case>* cases) {
+  auto directory =
+      history::RunDirectory::of_suite(command.lane[0], command.lane[1], command.lane[2]);
+  if (cases != nullptr)
+    return serve_cases(supervisor, command.suite, *cases, directory);
+  const auto of_subject = select_cases(supervisor, command.suite, directory, nullptr);
+  return of_subject ? serve_cases(supervisor, command.suite, *of_subject, directory)
+                    : report_error(of_subject.error());
+}
+
 int run_subject(SuiteCommand command) {
   Result<SubjectChoice> choice = choose_subject(command);
   if (!choice)
     return report_error(choice.error());
   command.suite.subject = std::move(*choice);
   return launch::run_guarded([&](launch::Supervisor& supervisor) {
-    return command.list ? list_subject(supervisor, command.suite)
-                        : run_cases(supervisor, command, {});
+    return command.list           ? list_subject(supervisor, command.suite)
+           : command.lane.empty() ? run_cases(supervisor, command, {})
+                                  : run_lane(supervisor, command, nullptr);
   });
 }
 
@@ -204,6 +231,7 @@ int run_suite_command(const SuiteCommand& command, const std::vector<std::string
     return list_mutants();
   SuiteCommand ready = command;
   ready.suite.command = arguments;
+  use_lanes(ready.suite);
   if (!command.subject.empty())
     return run_subject(std::move(ready));
   Result<std::vector<Case>> cases = select_cases(ready.suite);
@@ -213,8 +241,10 @@ int run_suite_command(const SuiteCommand& command, const std::vector<std::string
     return list_cases(*cases);
   if (auto found = find_hosts(ready.suite); !found)
     return report_error(found.error());
-  return launch::run_guarded(
-      [&](launch::Supervisor& supervisor) { return run_cases(supervisor, ready, *cases); });
+  return launch::run_guarded([&](launch::Supervisor& supervisor) {
+    return ready.lane.empty() ? run_cases(supervisor, ready, *cases)
+                              : run_lane(supervisor, ready, &*cases);
+  });
 }
 
 }  // namespace lockstep::cli

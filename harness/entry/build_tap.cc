@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "harness/base/unique_fd.h"
+#include "harness/entry/cache.h"
 #include "harness/entry/entry.h"
 #include "harness/entry/program.h"
 #include "harness/entry/tool.h"
@@ -61,7 +62,7 @@ Result<std::string> all_sources(const fs::path& root) {
   std::string text;
   for (const fs::path& file : files) {
     std::ifstream stream(file, std::ios::binary);
-    text.append(fs::relative(file, root, failed).string());
+    text.append(file.lexically_relative(root).string());
     text.append(std::istreambuf_iterator<char>(stream), {});
   }
   return text;
@@ -102,28 +103,12 @@ Words shim_arguments(const fs::path& sources) {
   return arguments;
 }
 
-Result<fs::path> cache_folder() {
-  const char* const cache = std::getenv("XDG_CACHE_HOME");
-  const char* const home = std::getenv("HOME");
-  if ((cache == nullptr || *cache == 0) && (home == nullptr || *home == 0))
-    return environment_error("there is no folder to keep the tap in", "set XDG_CACHE_HOME");
-  const fs::path folder =
-      (cache != nullptr && *cache != 0 ? fs::path(cache) : fs::path(home) / ".cache") /
-      "lockstep/tap";
-  std::error_code failed;
-  fs::create_directories(folder, failed);
-  if (failed)
-    return environment_error(fmt::format("cannot write {}: {}", folder.string(), failed.message()),
-                             "set XDG_CACHE_HOME to a folder that can be written");
-  return folder;
-}
-
 /// The beginning of the names of all taps of these sources, see tap_folder().
 Result<std::string> all_taps(const fs::path& sources) {
   const Result<std::string> text = all_sources(sources);
   if (!text)
     return text.error();
-  const Result<fs::path> cache = cache_folder();
+  const Result<fs::path> cache = cache_folder("tap");
   if (!cache)
     return cache.error();
   const std::string identity =

@@ -13,7 +13,7 @@
 #include <string_view>
 
 #include "harness/entry/program.h"
-#include "harness/entry/tool.h"
+#include "harness/entry/python_torch.h"
 
 namespace lockstep::entry {
 namespace {
@@ -23,13 +23,6 @@ namespace fs = std::filesystem;
 constexpr const char* kByHand =
     "for a Python that has one: lockstep tap build --python PYTHON, once";
 constexpr int kMinorMin = 11, kMinorMax = 15;  // Of 2.x.
-
-// Importing torch takes seconds and needs its CUDA libraries, so it is only located.
-constexpr const char* kProbe =
-    "import importlib.util as u, os\n"
-    "s = u.find_spec('torch')\n"
-    "print('\\ntorch-root=' + (os.path.dirname(os.path.realpath(s.origin)) if s and s.origin else "
-    "''))";
 
 Error unsupported(std::string what) {
   return Error{Error::Kind::kEnvironment, std::move(what),
@@ -43,16 +36,12 @@ int defined(const std::string& header, std::string_view name) {
 }
 
 Result<Torch> torch_of_python(const std::string& python) {
-  const ToolResult probe = run_tool({python, "-c", kProbe});
-  if (!probe.started)
+  const PythonsTorch asked = ask_for_torch(python);
+  if (!asked.started)
     return Error{Error::Kind::kEnvironment, fmt::format("{} cannot be run", python), ""};
-  constexpr std::string_view kAnswer = "\ntorch-root=";
-  const std::size_t at = probe.output.rfind(kAnswer);
-  std::string root = at == std::string::npos ? "" : probe.output.substr(at + kAnswer.size());
-  root.resize(root.find_last_not_of("\r\n") + 1);
-  if (probe.status != 0 || root.empty())
+  if (asked.root.empty())
     return Error{Error::Kind::kEnvironment, fmt::format("{} has no torch", python), kByHand};
-  return torch_in(root);
+  return torch_in(asked.root);
 }
 
 Result<Torch> torch_of(const Program& program) {
@@ -99,7 +88,7 @@ Result<Torch> torch_of_command(const std::vector<std::string>& command) {
     return torch_of(*first);
   std::vector<std::string> pythons;  // What a script or another word names is a guess.
   for (const std::string& word : command) {
-    const std::optional<Program> program = program_of(word);
+    const std::optional<Program> program = &word == &command.front() ? first : program_of(word);
     if (program && !program->libtorch.empty() && program->obstacle.empty())
       return torch_of(*program);
     if (program && !program->python.empty())

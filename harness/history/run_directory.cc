@@ -138,15 +138,24 @@ Result<RunDirectory> RunDirectory::create(const RunOptions& options) {
   return run;
 }
 
+RunDirectory RunDirectory::of_suite(std::string path, std::string id, std::string cases_live_in) {
+  RunDirectory run;
+  run.path_ = std::move(path);
+  run.id_ = std::move(id);
+  run.cases_live_in_ = std::move(cases_live_in);
+  return run;
+}
+
+std::string RunDirectory::cases_live_in() const {
+  return own_live_ ? fs::path(live_).parent_path().string() : cases_live_in_;
+}
+
 Result<RunDirectory> RunDirectory::create_case(const std::string& case_id) const {
   RunDirectory run;
   run.id_ = id_;
   run.path_ = case_path(path_, case_id);
   RunOptions options;
-  if (own_live_)
-    options.shm = fs::path(live_).parent_path().string();
-  else
-    options.shm.clear();
+  options.shm = cases_live_in();
   if (auto made = run.make_layout(options); !made)
     return made.error();
   return run;

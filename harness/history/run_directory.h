@@ -34,6 +34,9 @@ class RunDirectory {
   /// Errors: kUsage (run_dir is not empty), kEnvironment (read-only, full, no local place for live
   /// files); nothing is left behind then.
   static Result<RunDirectory> create(const RunOptions& options);
+  /// That of a suite which another process has created and keeps open, to create cases in it:
+  /// `path`, `id` and `cases_live_in` are those of its own.
+  static RunDirectory of_suite(std::string path, std::string id, std::string cases_live_in);
   /// `cases/<case id>/` of this run.
   Result<RunDirectory> create_case(const std::string& case_id) const;
 
@@ -54,6 +57,8 @@ class RunDirectory {
   [[nodiscard]] std::string report_txt() const { return path_ + "/report.txt"; }
   /// Where the processes write their .lsh files while they run.
   [[nodiscard]] const std::string& live() const { return live_; }
+  /// Where those of cases have theirs; empty: in the run itself.
+  [[nodiscard]] std::string cases_live_in() const;
 
   Result<void> write_plan(const Plan& plan) const;
   /// Removes the tensor files (a case that passed needs them no more).
@@ -67,7 +72,7 @@ class RunDirectory {
   Result<void> make_layout(const RunOptions& options);
   Result<void> choose_live(const RunOptions& options);
 
-  std::string id_, path_, live_;
+  std::string id_, path_, live_, cases_live_in_;
   bool own_live_{};     // live_ is outside of RUN, ours to remove.
   UniqueFd lock_;       // Held while the run is open, so that nobody prunes it.
   UniqueFd live_lock_;  // And so that nobody takes the live files for those of a dead run.

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -92,7 +93,10 @@ int status_after(const os::ExitReport& report, const std::string& run_directory)
 
 // Children we had before we started anything (a shell that exec'd us) are not ours to touch; what
 // is reparented from them could not be told from our own, so then only the marker counts.
-bool has_children() { return !os::descendants_of(::getpid(), os::read_processes()).empty(); }
+bool has_children() {
+  siginfo_t info{};
+  return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
+}
 
 void end_job(const os::Family& family) {
   for (const os::EndedProcess& process : os::end_everything(family, Clock::now() + kEndLimit)) {

@@ -297,9 +297,12 @@ EndReport RunJob::Impl::end(const std::string& reason) {
   return report;
 }
 
-void RunJob::Impl::spare(std::vector<os::ProcessStat>& spared) {
+/// Who is left of the job but those.
+std::vector<os::ProcessStat> RunJob::Impl::spare(std::vector<os::ProcessStat>& spared) {
   const std::vector<std::string>& allowed = options_.allowed_survivors;
-  for (os::ProcessStat& process : os::members_of(supervisor_.family())) {
+  std::vector<os::ProcessStat> left = os::members_of(supervisor_.family());
+  const std::size_t spared_before = spared.size();
+  for (const os::ProcessStat& process : left) {
     const bool named = std::any_of(allowed.begin(), allowed.end(), [&](const std::string& name) {
       return name.substr(0, kProcessNameMax) == process.name;
     });
@@ -307,8 +310,9 @@ void RunJob::Impl::spare(std::vector<os::ProcessStat>& spared) {
       continue;
     if (!supervisor_.let_live(process.id))
       continue;
-    spared.push_back(std::move(process));
+    spared.push_back(process);
   }
+  return spared.size() == spared_before ? left : os::members_of(supervisor_.family());
 }
 
 EndReport RunJob::Impl::clear() {
@@ -321,8 +325,8 @@ EndReport RunJob::Impl::clear() {
   for (Tracked& process : processes_.each())
     process.orphan = launchers_.is_orphan(process.process.pid());
   while (supervisor_.interrupted().empty()) {
-    spare(spared);  // Its name may only be there after its exec.
-    const std::vector<os::ProcessStat> left = os::members_of(supervisor_.family());
+    // Its name may only be there after its exec.
+    const std::vector<os::ProcessStat> left = spare(spared);
     if (left.empty() ||
         Clock::now() >= deadline + std::min(starvation.longest(left), kStarvationMax))
       break;

@@ -38,7 +38,7 @@ class RunJob::Impl {
   RunEvent wait(Clock::time_point deadline);
   EndReport end(const std::string& reason);
   EndReport clear();
-  void spare(std::vector<os::ProcessStat>& spared);
+  std::vector<os::ProcessStat> spare(std::vector<os::ProcessStat>& spared);
   void sample(bool before_the_end) {
     search_.look_who_joins();
     strangers_.look(processes_.living(/*with_command=*/false), search_.family());

@@ -102,9 +102,15 @@ std::vector<ProcessStat> members_of(const Family& family) {
     for (const ProcessStat& process : descendants_of(family.ancestor, all))
       ours.insert(process.id.pid);
   }
+  // Who was there before the ancestor was has no mark of its.
+  std::uint64_t since = 0;
+  for (const ProcessStat& process : all) {
+    if (process.id.pid == family.ancestor)
+      since = process.id.start_ticks;
+  }
   for (const ProcessStat& process : all) {
     if (!family.marker.empty() && !ours.contains(process.id.pid) &&
-        has_environment_entry(process.id.pid, family.marker)) {
+        process.id.start_ticks >= since && has_environment_entry(process.id.pid, family.marker)) {
       ours.insert(process.id.pid);
       for (const ProcessStat& below : descendants_of(process.id.pid, all))
         ours.insert(below.id.pid);

@@ -37,6 +37,14 @@ bool load(const Memory& memory, std::uint64_t address, Value& value) {
   return memory.read(address, &value, sizeof value);
 }
 
+/// The innermost frame of a thread; 0: it has none. False: that could not be read.
+template <class Memory>
+bool first_frame(const Layout& layout, const Memory& memory, std::uint64_t thread,
+                 std::uint64_t& frame) {
+  return load(memory, thread + layout.thread_frame, frame) &&
+         (!layout.thread_has_cframe || load(memory, frame + layout.cframe_frame, frame));
+}
+
 /// Calls `take(frame address, RawFrame)`, innermost first, until it answers false. `code_type` is
 /// the address of PyCode_Type: a frame may hold something else. False: not all could be read.
 template <class Memory, class Take>
@@ -44,9 +52,7 @@ bool walk(const Layout& layout, const Memory& memory, std::uint64_t thread, std:
           Take take) {
   constexpr int kFramesMax = 1 << 16;  // A chain that was overwritten may be a circle.
   std::uint64_t frame = 0;
-  if (!load(memory, thread + layout.thread_frame, frame))
-    return false;
-  if (layout.thread_has_cframe && !load(memory, frame + layout.cframe_frame, frame))
+  if (!first_frame(layout, memory, thread, frame))
     return false;
   for (int i = 0; frame != 0 && i < kFramesMax; ++i) {
     std::uint64_t code = 0, type = 0;

@@ -78,15 +78,13 @@ std::string Watch::follow(LiveJob& job) {
         break;
       case Kind::kEnded:
         job.read_on();
-        if (may_never_join(job))
-          next_look_at_joining_ = std::min(next_look_at_joining_, clock_() + kLookAtJoiningAfter);
+        look_soon_at_joining(job);
+        break;
+      case Kind::kRank:
+        look_soon_at_joining(job);
         break;
       case Kind::kOrphaned:
         notices_.tell("ORPHANS", event.text);
-        break;
-      case Kind::kRank:
-        if (!options_.ranks_are_started && may_never_join(job))
-          next_look_at_joining_ = std::min(next_look_at_joining_, clock_() + kLookAtJoiningAfter);
         break;
     }
     if (end)
@@ -130,6 +128,11 @@ std::optional<std::string> Watch::tell_hang(const std::string& what, const LiveJ
 bool Watch::may_never_join(const LiveJob& job) const {
   return !hang_told_ && !has_a_group(job.history()) &&
          (options_.ranks_are_started ? a_rank_failed(job.history()) : job.share_a_rank());
+}
+
+void Watch::look_soon_at_joining(const LiveJob& job) {
+  if (may_never_join(job))
+    next_look_at_joining_ = std::min(next_look_at_joining_, clock_() + kLookAtJoiningAfter);
 }
 
 /// Before there is a group no history tells who waits for whom. The pauses grow with the time that

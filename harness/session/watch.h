@@ -46,6 +46,7 @@ class Watch {
   std::optional<std::string> at_deadline(LiveJob& job);
   std::optional<std::string> tell_hang(const std::string& what, const LiveJob& job);
   [[nodiscard]] bool may_never_join(const LiveJob& job) const;
+  void look_soon_at_joining(const LiveJob& job);
   std::optional<std::string> look_at_joining(LiveJob& job);
   std::optional<std::string> look_at_values(LiveJob& job);
   std::string give_up(LiveJob& job);

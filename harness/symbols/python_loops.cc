@@ -41,6 +41,11 @@ class Nesting {
   }
 
   std::size_t take_string(std::string_view text, std::size_t at) {
+    const std::string_view rest = text.substr(at, std::min(text.find('\n', at), text.size()) - at);
+    const char stops[] = {quote_.front(), '\\'};
+    const std::size_t stop = std::min(rest.find_first_of({stops, 2}), rest.size());
+    if (stop > 0)
+      return at + stop;
     if (text.substr(at, quote_.size()) == quote_) {
       const std::size_t end = at + quote_.size();
       quote_ = {};

@@ -13,6 +13,7 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -80,14 +81,20 @@ class Module {
     if (module->module_ == nullptr)
       return nullptr;
     module->find_bias();
+    module->names_lines_ &= !is_interpreter(path);
     return module;
   }
   ~Module() { dwfl_end(session_); }
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  Position look_up(std::uint64_t offset) {
+  /// Of a frame that came with its name there is no more to find than its line, and that only where
+  /// the object says that it has lines or where they are, and is not the interpreter: each look for
+  /// a name goes through all symbols, which are hundred thousands in LibTorch.
+  Position look_up(std::uint64_t offset, bool named) {
     Position position;
+    if (named && !names_lines_)
+      return position;
     const Dwarf_Addr address = bias_ + offset + (offset < lowest_ ? lowest_ : 0);
     if (const char* symbol = dwfl_module_addrname(module_, address); symbol != nullptr)
       position.symbol = without_arguments(demangled(symbol));
@@ -132,6 +139,21 @@ class Module {
         lowest = std::min<std::uint64_t>(lowest, header.p_vaddr & ~std::uint64_t{0xfff});
     }
     lowest_ = lowest == ~std::uint64_t{0} ? 0 : lowest;
+    find_debug_sections(elf);
+  }
+
+  void find_debug_sections(Elf* elf) {
+    std::size_t names = 0;
+    if (elf_getshdrstrndx(elf, &names) != 0)
+      return;
+    for (Elf_Scn* section = nullptr; (section = elf_nextscn(elf, section)) != nullptr;) {
+      GElf_Shdr header{};
+      const char* const name = gelf_getshdr(section, &header) == nullptr
+                                   ? nullptr
+                                   : elf_strptr(elf, names, header.sh_name);
+      for (const std::string_view known : {".debug_info", ".zdebug_info", ".gnu_debuglink"})
+        names_lines_ |= name != nullptr && name == known;
+    }
   }
 
   /// The compilation unit that has this address; null if none has. Not every compiler writes the
@@ -253,6 +275,7 @@ class Module {
   Dwfl_Module* module_{};
   Dwarf_Addr bias_{};
   std::uint64_t lowest_{};
+  bool names_lines_{};  ///< Has debug information for users, or names the file that has it.
 };
 
 }  // namespace
@@ -277,9 +300,9 @@ class Resolver::Impl {
       frame.loops = text.loops_around(frame.line);
       frame.in_finally = text.in_finally(frame.line);
     }
-    if (frame.line > 0 || frame.module.empty())
-      return;
-    const Position& position = look_up(frame.module, frame.offset);
+    if (frame.line > 0 || frame.module.empty() || frame.offset == 0)
+      return;  // Of some frame only the module is known.
+    const Position& position = look_up(frame.module, frame.offset, !frame.function.empty());
     frame.line = position.line;
     if (frame.file.empty())
       frame.file = position.file;
@@ -287,7 +310,7 @@ class Resolver::Impl {
     // C library knows only the function that both are made of.
     if (frame.function.empty())
       frame.function = position.function;
-    if (frame.function != position.symbol)
+    if (!position.symbol.empty() && frame.function != position.symbol)
       frame.inlined_into = position.symbol;
     frame.loops = position.loops;
   }
@@ -325,17 +348,17 @@ class Resolver::Impl {
     return loops;
   }
 
-  const Position& look_up(const std::string& path, std::uint64_t offset) {
+  const Position& look_up(const std::string& path, std::uint64_t offset, bool named) {
     if (remembered_ >= options_.cached_max) {
       positions_.clear();
       remembered_ = 0;
     }
-    auto& of_module = positions_[path];
+    auto& of_module = positions_[{path, named}];
     const auto known = of_module.find(offset);
     if (known != of_module.end())
       return known->second;
     Module* module = open(path);
-    Position position = module == nullptr ? Position{} : module->look_up(offset);
+    Position position = module == nullptr ? Position{} : module->look_up(offset, named);
     position.loops = loops_around(path, position);
     position.file = shortened(position.file);
     ++remembered_;
@@ -361,7 +384,7 @@ class Resolver::Impl {
   ResolverOptions options_;
   std::string root_{};
   std::map<std::string, std::unique_ptr<Module>> modules_{};  // Null: cannot be read.
-  std::map<std::string, std::unordered_map<std::uint64_t, Position>> positions_{};
+  std::map<std::pair<std::string, bool>, std::unordered_map<std::uint64_t, Position>> positions_{};
   std::map<std::string, PythonSource> python_sources_{};  // Empty: cannot be read.
   std::map<std::string, CppSource> cpp_sources_{};        // So, too.
   std::size_t remembered_{};

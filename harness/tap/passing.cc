@@ -1,7 +1,9 @@
 #include "harness/tap/passing.h"
 
+#include <algorithm>
+
 #include "harness/tap/device.h"
-#include "harness/tap/stack.h"
+#include "harness/tap/known_stacks.h"
 #include "harness/tap/watch.h"
 
 namespace torch::autograd {
@@ -32,10 +34,18 @@ __attribute__((noinline)) std::uint32_t call_site(std::uint32_t skip) {
         site != 0)
       return site;
   }
-  std::array<const void*, history::kFramesMax> addresses;
+  const auto place = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0)) + sizeof(void*);
+  KnownNativeStack& known = KnownNativeStack::at(place);
+  if (const std::uint32_t site = known.find(place); site != 0)
+    return site;
+  std::array<const void*, kReturnsMax> addresses;
+  std::array<std::uintptr_t, kReturnsMax> places;
   const std::uint32_t count =
-      return_addresses(addresses.data(), history::kFramesMax, /*skip=*/skip + 1);
-  return recorder->writer->site(addresses.data(), count);
+      return_addresses(addresses.data(), kReturnsMax, /*skip=*/1, places.data());
+  const std::uint32_t ours = std::min(skip, count);
+  const std::uint32_t site = recorder->writer->site(addresses.data() + ours, count - ours);
+  known.keep(place, site, addresses.data(), places.data(), count);
+  return site;
 }
 
 FutureSupport::Answer FutureSupport::known(const std::type_info& type) const {

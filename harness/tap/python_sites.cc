@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "harness/tap/own_memory.h"
+#include "harness/tap/known_stacks.h"
 
 namespace lockstep::tap {
 namespace {
@@ -252,14 +252,24 @@ std::uint32_t PythonSites::walk_backward(const CarefulPages& memory, RawFrame* f
 }
 
 std::uint32_t PythonSites::site(history::Writer& writer, std::int32_t backward) const {
+  const Kind kind = kind_of_this_thread();
+  const bool for_main = kind == Kind::kGloo || (kind == Kind::kOther && backward >= 0);
+  void* const thread = for_main || finalizing_() != 0 ? nullptr : this_thread_();
+  const KnownPythonStacks known(*layout_, code_type_);
+  if (thread != nullptr) {
+    if (const std::uint32_t site = known.find(reinterpret_cast<std::uint64_t>(thread)); site != 0)
+      return site;
+  }
   RawFrames frames;
   const std::uint32_t count = walk(frames.data());
-  const Kind kind = kind_of_this_thread();
-  if (kind == Kind::kGloo || (kind == Kind::kOther && backward >= 0)) {
+  if (for_main) {
     if (const std::uint32_t site = site_for_main(writer, frames.data(), count, backward); site != 0)
       return site;
   }
-  return find_or_define(writer, frames.data(), count);
+  const std::uint32_t site = find_or_define(writer, frames.data(), count);
+  if (thread != nullptr && site != 0)
+    known.keep(reinterpret_cast<std::uint64_t>(thread), site);
+  return site;
 }
 
 std::uint32_t PythonSites::find_or_define(history::Writer& writer, const RawFrame* frames,

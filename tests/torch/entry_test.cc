@@ -12,6 +12,7 @@
 #include <optional>
 #include <sstream>
 
+#include "harness/entry/python_torch.h"
 #include "harness/entry/tool.h"
 #include "harness/history/format.h"
 #include "harness/model/call_site.h"
@@ -67,6 +68,24 @@ TEST(Entry, AnUnmodifiedPythonProgramIsSeen) {
     return site_key(process, process.collectives.at(0).site);
   };
   EXPECT_EQ(key(0), key(1));
+}
+
+TEST(Entry, AStackIsTakenForNoOtherAtItsPlace) {
+  const Entered run = run_entered("frames_alike.py", 1);
+  EXPECT_THAT(run.statuses, ElementsAre(0)) << run.output;
+  std::vector<std::string> callers;
+  for (const Collective& call : run.of_rank(0).collectives) {
+    const std::vector<Frame>& frames = run.of_rank(0).sites.at(call.site).frames;
+    const auto reduce = std::find_if(frames.begin(), frames.end(),
+                                     [](const Frame& frame) { return frame.function == "reduce"; });
+    ASSERT_LT(std::next(reduce), frames.end());
+    callers.push_back(fs::path(std::next(reduce)->file).filename().string() + ":" +
+                      std::to_string(std::next(reduce)->line));
+  }
+  const std::string first = marked_line("frames_alike.py", "first");
+  const std::string second = marked_line("frames_alike.py", "second");
+  EXPECT_THAT(callers,
+              ElementsAre(first, second, first, second, "one.py:2", "two.py:2", "one.py:2"));
 }
 
 TEST(Entry, AGroupIsKnownToAMemberThatNeverUsesIt) {
@@ -264,6 +283,22 @@ TEST_F(Launcher, IsTakenForTheFirstPythonThatHasATorch) {
   EXPECT_THAT(entry::torch_of_command({"python3", "train.py"}).error().what,
               HasSubstr("bin/python3 has no torch"))
       << "of a Python that is named nothing is guessed";
+}
+
+TEST_F(Launcher, WhatAPythonSaidIsRememberedAsLongAsNothingHasChanged) {
+  const Variable cache("XDG_CACHE_HOME", folder_.c_str());
+  const std::string root = entry::ask_for_torch(LOCKSTEP_PYTHON).root;
+  ASSERT_TRUE(fs::exists(root + "/version.py")) << root;
+  const auto file = fs::directory_iterator(folder_ / "lockstep/asked")->path();
+  std::ifstream reading(file);
+  std::string answer{std::istreambuf_iterator<char>(reading), {}};
+  const auto remember = [&] { std::ofstream(file) << answer; };
+  answer.replace(0, root.size(), "/elsewhere");
+  remember();
+  EXPECT_EQ(entry::ask_for_torch(LOCKSTEP_PYTHON).root, "/elsewhere");
+  answer.insert(answer.find('\n') + 1, "1");  // Of the interpreter, when it was changed.
+  remember();
+  EXPECT_EQ(entry::ask_for_torch(LOCKSTEP_PYTHON).root, root);
 }
 
 TEST_F(Launcher, ThatNamesNoTorchIsEnteredWhereThereIsATap) {
