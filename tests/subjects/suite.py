@@ -14,7 +14,25 @@ FIXTURES = pathlib.Path(__file__).resolve().parents[2] / "fixtures" / "subjects"
 DEADLINE_S = 1200
 
 
+def processes_with(text):
+    """Those that have it in their environment."""
+    found = []
+    for entry in pathlib.Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if text.encode() in entry.read_bytes():
+                found.append(entry.parent.name)
+        except OSError:
+            pass
+    return found
+
+
+def codes_of(report):
+    return {finding["code"] for finding in report["findings"]}
+
+
 class SubjectTest(unittest.TestCase):
+    program = PROGRAM
+
     def setUp(self):
         scratch = tempfile.TemporaryDirectory(prefix="lockstep-subjects-")
         self.addCleanup(scratch.cleanup)
@@ -24,7 +42,7 @@ class SubjectTest(unittest.TestCase):
         self.runs = getattr(self, "runs", 0) + 1
         run = f"run{self.runs}"
         done = subprocess.run(
-            [PROGRAM, "suite", "--subject", subject, "--python", python, "--run-dir", run, "--color", "never", *arguments],
+            [self.program, "suite", "--subject", subject, "--python", python, "--run-dir", run, "--color", "never", *arguments],
             cwd=self.directory, capture_output=True, text=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL,
             env={**os.environ, **environment}, check=False,
         )

@@ -1,10 +1,9 @@
 """Subjects that do what they should not: a clear verdict, or status 125 with have, need and next step, and no process left."""
 
 import os
-import pathlib
 import unittest
 
-from suite import SubjectTest
+from suite import SubjectTest, processes_with
 
 WRAPPER = """
 import os, sys, time
@@ -26,17 +25,6 @@ class Mine(nn.Module):
             p.grad /= dist.get_world_size()
 """
 CASE = ("--scenario", "clean-exit", "-n", "2")
-
-
-def processes_with(text):
-    found = []
-    for entry in pathlib.Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if text.encode() in entry.read_bytes():
-                found.append(entry.parent.name)
-        except OSError:
-            pass
-    return found
 
 
 class Misbehaving(SubjectTest):
@@ -118,7 +106,7 @@ class Refused(SubjectTest):
     def test_module_that_ends_its_process(self):
         self.module("import os\nos._exit(3)\n")
         done, _ = self.suite("./mine.py:Mine")
-        self.assert_refused(done, "ends the process")
+        self.assert_refused(done, "ends the process that loads it")
 
     def test_interpreter_without_torch(self):
         done, _ = self.suite("torch", python="/no/such/python")
