@@ -26,6 +26,17 @@ def processes_with(text):
     return found
 
 
+def silence():
+    """What fixtures/subjects/silence.py has shown: rows of name, as_told and torch."""
+    words = [PYTHON, "-m", "torch.distributed.run", "--nproc-per-node", "2", str(FIXTURES / "silence.py")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment, timeout=DEADLINE_S)
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode != 0 or not rows:
+        raise RuntimeError(done.stderr)
+    return rows
+
+
 def codes_of(report):
     return {finding["code"] for finding in report["findings"]}
 

@@ -44,6 +44,8 @@ class Misbehaving(SubjectTest):
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertIn("ValueError: no such thing", done.stdout)
         self.assertIn("mine.py:13", done.stdout)
+        repeat = " ".join(done.stdout.replace("\\\n", " ").split())
+        self.assertIn("lockstep suite --subject ./mine.py:Mine --python", repeat)
 
     def test_ends_the_process(self):
         done, _report = self.run_with("os._exit(7) if dist.get_rank() == 1 else None")

@@ -6,7 +6,7 @@ report names its file."""
 
 import unittest
 
-from suite import FIXTURES, SubjectTest, codes_of
+from suite import FIXTURES, SubjectTest, codes_of, silence
 
 RIGHT = {
     "NaiveDataParallel": "ddp",
@@ -72,6 +72,9 @@ class Subjects(SubjectTest):
         self.setUp()
         done, report = self.suite("torch", "--as", "ddp", "--scenario", "buffer-broadcast", "-n", "2")
         self.assertEqual((done.returncode, codes_of(report)), (0, set()), done.stdout)
+
+    def test_what_pytorch_does_in_silence(self):
+        self.assertEqual([row["name"] for row in silence() if not row["as_told"]], [])
 
 
 if __name__ == "__main__":
