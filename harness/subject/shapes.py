@@ -114,10 +114,12 @@ def signature_of(thing):
     bases = [base for base in thing.__mro__[own + 1 :] if "__init__" in vars(base)] if own is not None else []
     if not bases or bases[0] in (object, nn.Module):
         return parameters
-    named = {n: p for n, p in parameters.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
-    handed_on = {n: p for n, p in signature_of(bases[0]).items() if n not in named}
-    positional = any(p.kind is p.VAR_POSITIONAL for p in parameters.values())
-    return {**handed_on, **named} if positional else {**named, **handed_on}
+    first = {n: p for n, p in parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)}
+    others = {n: p for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
+    # What it takes itself before them stands for the first of the next class: for all where *args follow, else for one.
+    taken = len(first) if any(p.kind is p.VAR_POSITIONAL for p in parameters.values()) else min(len(first), 1)
+    handed_on = dict(list(signature_of(bases[0]).items())[taken:])
+    return {**first, **{n: p for n, p in handed_on.items() if n not in first and n not in others}, **others}
 
 
 def required(parameters):
