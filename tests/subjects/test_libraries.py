@@ -1,8 +1,8 @@
 """Subjects in C++: shared libraries that know nothing of this repository but the installed header.
 
 Method: what `cmake --install` brings into an empty prefix, and a project of its own that finds it there, as
-examples/cpp_subject does. The suite is the installed one. The example is right; each of fixtures/subjects/*.cc has one
-mistake, at the line that says so."""
+examples/cpp_subject does. The suite is the installed one. The example is right, as
+LibTorch's own sampler is; the others of fixtures/subjects/*.cc have one mistake each, at the line that says so."""
 
 import os
 import pathlib
@@ -14,7 +14,7 @@ import unittest
 from suite import FIXTURES, PYTHON, SubjectTest, codes_of, processes_with
 
 EXAMPLE = FIXTURES.parents[1] / "examples" / "cpp_subject"
-LIBRARIES = ("summed", "last_bucket", "misbehaving")
+LIBRARIES = ("summed", "last_bucket", "misbehaving", "library_sampler")
 CASE = ("--scenario", "clean-exit", "-n", "2")
 
 
@@ -55,6 +55,10 @@ class Libraries(SubjectTest):
         self.assertIn("my_ddp.MyDDP: shared library", done.stdout)
         reasons = [case["reason"] for case in report["cases"] if case["verdict"] == "skipped"]
         self.assertTrue(any("Contract::no_sync" in reason for reason in reasons), reasons)
+
+    def test_sampler_of_libtorch_passes(self):
+        done, report = self.suite(self.library("library_sampler"), "-n", "2")
+        self.assertEqual((done.returncode, codes_of(report)), (0, set()), done.stdout)
 
     def test_wrong_ones_are_caught(self):
         for name, codes in (("summed", {"LS506"}), ("last_bucket", {"LS403", "LS407"})):
