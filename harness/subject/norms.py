@@ -77,7 +77,7 @@ def norm_shape(name, thing):
         shape.lacks["uneven_rows"] = f"it says of itself: {equal.group(0)!r}"
     else:
         shape.offers["uneven_rows"] = "nothing says otherwise"
-    biased = shapes.BIASED_RUNNING.search((thing.__doc__ or "") + source)
+    biased = shapes.BIASED_RUNNING.search(thing.__doc__ or "")  # What it tells its users, no name and no comment.
     if biased:
         shape.lacks["unbiased_running"] = f"it says of itself: {biased.group(0)!r}; running values are not those of one process"
     else:
