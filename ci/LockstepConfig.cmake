@@ -9,6 +9,10 @@
 #   lockstep_add_suite(NAME n [TIMEOUT s] [LABELS ...] [ARGUMENTS ...])
 #     A test that runs `lockstep suite` with these arguments.
 #
+#   lockstep_add_subject(NAME n SOURCES file ...)
+#     A shared library for `lockstep suite --subject`: data parallelism in C++ behind <lockstep/subject.h>, with the LibTorch
+#     of the interpreter LOCKSTEP_PYTHON. The header alone is Lockstep::subject.
+#
 # Lockstep_EXECUTABLE is the program; 77 (nothing applicable) is a skipped test.
 get_filename_component(_lockstep_prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 find_program(Lockstep_EXECUTABLE lockstep HINTS "${_lockstep_prefix}/bin" NO_DEFAULT_PATH)
@@ -54,4 +58,21 @@ function(lockstep_add_suite)
   endif()
   add_test(NAME ${ARG_NAME} COMMAND "${Lockstep_EXECUTABLE}" suite --color never ${ARG_ARGUMENTS})
   _lockstep_test(${ARG_NAME} 4 ${ARG_TIMEOUT} "${ARG_LABELS}")
+endfunction()
+
+if(NOT TARGET Lockstep::subject)
+  add_library(Lockstep::subject INTERFACE IMPORTED)
+  set_target_properties(Lockstep::subject PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${_lockstep_prefix}/include")
+endif()
+set(_lockstep_modules "${_lockstep_prefix}/share/lockstep/ci")
+
+function(lockstep_add_subject)
+  cmake_parse_arguments(PARSE_ARGV 0 ARG "" "NAME" "SOURCES")
+  if(ARG_UNPARSED_ARGUMENTS OR "${ARG_NAME}" STREQUAL "" OR "${ARG_SOURCES}" STREQUAL "")
+    message(FATAL_ERROR "lockstep_add_subject(${ARGV}): need NAME and SOURCES; not known: ${ARG_UNPARSED_ARGUMENTS}")
+  endif()
+  list(PREPEND CMAKE_MODULE_PATH "${_lockstep_modules}")
+  find_package(LibTorch REQUIRED)
+  add_library(${ARG_NAME} SHARED ${ARG_SOURCES})
+  target_link_libraries(${ARG_NAME} PRIVATE Lockstep::subject LibTorch::torch_cpu)
 endfunction()

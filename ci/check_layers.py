@@ -44,7 +44,7 @@ def layer_of(path: str) -> str | None:
         return ROOMS.get(parts[1], parts[1]) if len(parts) > 2 and parts[0] == "checkers" else parts[0]
     if parts[0] == "harness" and len(parts) > 2:
         return parts[1]
-    if parts[0] == "fixtures" and len(parts) > 2 and parts[1] not in ("programs", "histories"):
+    if parts[0] == "fixtures" and len(parts) > 2 and parts[1] not in ("programs", "histories", "subjects"):
         return parts[1]
     return None
 

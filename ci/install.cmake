@@ -1,5 +1,6 @@
-# What `cmake --install` and a wheel bring: the program, what the tap is compiled from, the pytest plugin, and ready taps
-# where LOCKSTEP_READY_TAPS names a folder of them (ci/dev wheel).
+# What `cmake --install` and a wheel bring: the program, what the tap is compiled from, the pytest plugin, the header of
+# subjects in C++ (and, of a build with LibTorch, the hosts they are loaded into), and ready taps where
+# LOCKSTEP_READY_TAPS names a folder of them (ci/dev wheel).
 set(LOCKSTEP_READY_TAPS "" CACHE PATH "Folder of taps that are ready: SHIM, and VERSION/TAP for each torch")
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -19,6 +20,13 @@ foreach(folder harness/tap harness/python harness/history ci/gloo_stubs)
 endforeach()
 install(DIRECTORY harness/subject harness/watch DESTINATION ${_share}/harness COMPONENT lockstep
   FILES_MATCHING PATTERN "*.py")
+install(FILES ci/FindLibTorch.cmake DESTINATION ${_share}/ci COMPONENT lockstep)
+install(FILES harness/subject/subject.h DESTINATION ${_share}/../../include/lockstep COMPONENT lockstep)
+if(LOCKSTEP_TORCH)
+  # What a subject in C++ is loaded into, and what it is held against.
+  set_target_properties(lockstep_rank_host_program lockstep_reference_host_program PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+  install(TARGETS lockstep_rank_host_program lockstep_reference_host_program RUNTIME DESTINATION ${_program} COMPONENT lockstep)
+endif()
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/LockstepConfigVersion.cmake
   COMPATIBILITY SameMajorVersion ARCH_INDEPENDENT)
 install(FILES ci/LockstepConfig.cmake ${CMAKE_BINARY_DIR}/LockstepConfigVersion.cmake

@@ -26,16 +26,17 @@ set(LOCKSTEP_LAYER_tap history_writer python)
 set(LOCKSTEP_LAYER_history_writer "")
 set(LOCKSTEP_LAYER_python "")
 set(LOCKSTEP_LAYER_entry base history_writer)
+set(LOCKSTEP_LAYER_subject "")  # harness/subject/subject.h, which a user's library includes
 set(LOCKSTEP_LAYER_implementations "")
 set(LOCKSTEP_LAYER_mutants implementations mutant_table)
-set(LOCKSTEP_LAYER_rank_host base protocol history implementations mutants mutant_table tap)
+set(LOCKSTEP_LAYER_rank_host base protocol history implementations mutants mutant_table subject tap)
 set(LOCKSTEP_LAYER_session base history verdict model os launch symbols report hang exit watch_checks checkers)
 set(LOCKSTEP_LAYER_diagnose base history verdict model os launch symbols report blame exit)
 set(LOCKSTEP_LAYER_doctor base os launch entry diagnose report)
 set(LOCKSTEP_LAYER_cli base history verdict model os launch entry protocol symbols report session exports scenarios diagnose doctor)
 
 # Layers that may see LibTorch. Everything else is refused it.
-set(LOCKSTEP_TORCH_LAYERS tap implementations mutants rank_host)
+set(LOCKSTEP_TORCH_LAYERS tap subject implementations mutants rank_host)
 
 # lockstep_library(NAME layer SOURCES a.cc b.cc [DEPENDS layer...] [LINK target...] [INTERFACE])
 #   DEPENDS: layers of ours, checked against the table. LINK: third-party targets, linked privately, except

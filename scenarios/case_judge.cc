@@ -166,6 +166,8 @@ CaseReport report_of(const Case& cell) {
   report.ranks = cell.world_size;
   report.seed = cell.seed;
   report.required = cell.required;
+  if (!cell.named_by.empty())
+    report.subject = cell.named_by;
   if (!cell.not_applicable.empty()) {
     report.outcome = Outcome::kSkipped;
     report.reason = "not applicable: " + cell.not_applicable;
@@ -240,6 +242,8 @@ Result<Case> case_of(const Plan& plan) {
     cell.of_subject = true;
     cell.kind = plan.contract.count("draws") > 0 ? "sampler" : "ddp";
   }
+  if (const auto named = plan.contract.find("named_by"); named != plan.contract.end())
+    cell.named_by = named->second;
   if (const auto more = plan.contract.find("not_declared"); more != plan.contract.end()) {
     cell.of_subject = cell.tried = true;
     cell.not_declared = more->second;

@@ -66,6 +66,8 @@ Plan plan_of(const Case& cell, const std::string& run_id) {
   plan.expected_marks = cell.expected_marks;
   plan.required_checks = cell.required_checks;
   plan.required = cell.required;
+  if (!cell.named_by.empty())
+    plan.contract["named_by"] = cell.named_by;
   if (cell.tried)
     plan.contract["not_declared"] = cell.not_declared;
   if (cell.mutant != nullptr && !cell.mutant->site.empty())
@@ -92,7 +94,7 @@ std::map<std::string, std::string> rank_environment(const Case& cell, Rank rank)
 }
 
 std::vector<launch::HostSpec> specs_of(const Case& cell, const std::string& live,
-                                       launch::WarmParent& ranks, launch::WarmParent& reference) {
+                                       launch::WarmParent& ranks, launch::WarmParent* reference) {
   std::vector<launch::HostSpec> specs;
   for (const Rank rank : RankSet::all(cell.world_size)) {
     launch::HostSpec& spec =
@@ -102,8 +104,8 @@ std::vector<launch::HostSpec> specs_of(const Case& cell, const std::string& live
     spec.environment["LOCKSTEP_HISTORY"] = live;
   }
   launch::HostSpec& spec = specs.emplace_back(launch::HostSpec{
-      .role = Role::kReference, .rank = std::nullopt, .warm = &reference, .environment = {}});
-  if (cell.of_subject) {
+      .role = Role::kReference, .rank = std::nullopt, .warm = reference, .environment = {}});
+  if (reference == nullptr) {
     spec.warm = &ranks;  // One start of torch for all.
     spec.environment = {{"LOCKSTEP_ROLE", "reference"}};
   }
@@ -158,8 +160,10 @@ Result<void> CaseRunner::talk(const Case& cell, history::RunDirectory& directory
   job_options.follower = &follower;
   job_options.all_threads = cell.of_subject;  // Any thread of an interpreter may go on.
   job_options.stop_when = [](const Run& live) { return checkers::certain_deadlock(live); };
-  auto job = launch::HostJob::start(supervisor_, job_options,
-                                    specs_of(cell, directory.live(), ranks_, reference_));
+  auto job =
+      launch::HostJob::start(supervisor_, job_options,
+                             specs_of(cell, directory.live(), ranks_,
+                                      options_.reference_host.empty() ? nullptr : &reference_));
   if (!job)
     return not_started(*journal, job.error());
   Conversation conversation(

@@ -8,6 +8,7 @@
 #include "harness/base/check.h"
 #include "harness/base/clock.h"
 #include "harness/history/tensor_file.h"
+#include "harness/model/group_view.h"
 
 namespace lockstep {
 namespace {
@@ -81,6 +82,20 @@ bool split_phase(const std::string& key, std::string& phase, std::string& name) 
     return true;
   }
   return false;
+}
+
+/// " from ranks 0,1 to `step`": who has not answered.
+template <class PendingByHost>
+std::string silent(const PendingByHost& pending) {
+  RankSet ranks;
+  std::string message;
+  for (const auto& [host, asked] : pending) {
+    if (asked.answer || !asked.request.rank)
+      continue;
+    ranks.insert(*asked.request.rank);
+    message = asked.request.message;
+  }
+  return ranks.empty() ? "" : fmt::format(" from {} to `{}`", words(ranks), message);
 }
 
 }  // namespace
@@ -190,7 +205,8 @@ Result<void> Conversation::wait_for(const std::vector<std::size_t>& hosts) {
             Error::Kind::kTimeout,
             lost() ? fmt::format("a rank was lost and others did not answer within {} s of it",
                                  kAfterLoss.count())
-                   : fmt::format("no answer within {} s", request_limit_.count() / 1000),
+                   : fmt::format("no answer within {} s{}", request_limit_.count() / 1000,
+                                 silent(pending_)),
             ""};
     }
   }

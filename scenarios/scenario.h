@@ -37,6 +37,7 @@ struct Case {
   bool required{true};                         ///< Undecided counts for the exit status.
   std::string expected_site{};   ///< "file:line" that a mutant's finding must name; empty: none.
   std::string not_applicable{};  ///< Why the question is not asked of it; such a case is not run.
+  std::string named_by{};        ///< Words of the command that name the subject; empty: ours.
   bool of_subject{};             ///< Of an implementation that is none of this repository's.
   std::string kind{};            ///< Of a subject: "ddp", "sampler", ...
   bool one_seed{};               ///< A sampler that is given no seed.

@@ -68,7 +68,7 @@ Result<std::vector<Subject>> understood(const std::string& line) {
     return Error{Error::Kind::kUsage,
                  fmt::format("the subject spoke on the descriptor of the conversation: {}",
                              answer.error().what),
-                 "need a module that leaves descriptors alone which it has not opened"};
+                 "need a subject that leaves descriptors alone which it has not opened"};
   if (answer->outcome != protocol::Answer::Outcome::kOk)
     return mismatch(answer->text);
   std::vector<Subject> subjects = subjects_in(answer->fields);
@@ -86,21 +86,21 @@ Result<std::vector<Subject>> listen(launch::HostJob& job, const std::string& log
         return understood(event.text);
       case launch::Event::Kind::kEnded:
         return Error{Error::Kind::kUsage,
-                     fmt::format("the subject's module ends the process that imports it ({})",
+                     fmt::format("the subject ends the process that loads it ({})",
                                  event.status.to_string()),
                      fmt::format("its output is in {}", logs)};
       case launch::Event::Kind::kInterrupted:
         return Error{Error::Kind::kInterrupted, "interrupted: " + event.text, ""};
       case launch::Event::Kind::kDeadline:
-        return Error{Error::Kind::kUsage,
-                     fmt::format("the subject's module was not imported within {} s",
-                                 kIntroductionLimit.count()),
-                     fmt::format("need an import that ends; its output is in {}", logs)};
+        return Error{
+            Error::Kind::kUsage,
+            fmt::format("the subject was not loaded within {} s", kIntroductionLimit.count()),
+            fmt::format("need a subject that is loaded in that time; its output is in {}", logs)};
       case launch::Event::Kind::kStop:
       case launch::Event::Kind::kProtocol:
         return Error{Error::Kind::kUsage,
                      fmt::format("the subject broke the conversation of its host: {}", event.text),
-                     "need a module that leaves descriptors alone which it has not opened"};
+                     "need a subject that leaves descriptors alone which it has not opened"};
     }
   }
 }

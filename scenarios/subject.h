@@ -27,8 +27,9 @@ struct Subject {
 
 /// What `--subject` has named, and the program that serves it.
 struct SubjectChoice {
-  std::string name{};  ///< "torch", "my_pkg.ddp:MyDDP"; empty: the implementations of lockstep.
-  std::string kind{};  ///< Of `--as`; empty: not said.
+  std::string name{};   ///< "torch", "my_pkg.ddp:MyDDP"; empty: the implementations of lockstep.
+  std::string kind{};   ///< Of `--as`; empty: not said.
+  std::string words{};  ///< Of the command, that name it: for who repeats a case.
   std::vector<std::string> command{};                ///< Of its warm parent.
   std::map<std::string, std::string> environment{};  ///< In addition.
 };

@@ -24,6 +24,16 @@ bool is_of_host(const Process& process, const Collective& call) {
   });
 }
 
+/// The subject's own line; none where only the host that its library is loaded into has one.
+std::optional<SiteRef> line_of(const Process& process, const Collective& call) {
+  if (call.site >= process.sites.size())
+    return std::nullopt;
+  std::vector<Frame> frames = process.sites[call.site].frames;
+  std::erase_if(frames,
+                [](const Frame& frame) { return frame.module.ends_with("/lockstep_rank_host"); });
+  return site_of(*process.rank, frames, "reduces");
+}
+
 std::string word(const Run& run, const char* name) {
   const auto at = run.plan.contract.find(name);
   return at == run.plan.contract.end() ? "" : at->second;
@@ -54,7 +64,7 @@ std::vector<Place> places_of(const Run& run) {
     if (process.rank != Rank{0} || process.beside)
       continue;
     for (const Collective& call : process.collectives) {
-      const auto site = site_of(process, call, "reduces");
+      const auto site = line_of(process, call);
       if (!site || is_of_host(process, call))
         continue;
       auto at = std::find_if(places.begin(), places.end(), [&](const Place& place) {

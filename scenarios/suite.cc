@@ -190,6 +190,7 @@ Result<std::vector<Case>> select_cases(const SuiteOptions& options,
     for (const auto& scenario : all_scenarios()) {
       for (Case& cell : scenario->cells(subject)) {
         cell.seed = options.seed;
+        cell.named_by = options.subject.words;
         if (is_run(cell) || told.emplace(cell.scenario, cell.not_declared).second)
           cases.push_back(std::move(cell));
       }

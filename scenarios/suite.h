@@ -26,9 +26,9 @@ struct SuiteOptions {
   std::string device{"cpu"};          ///< "cpu" or "cuda".
   bool mutants{true};
   std::uint64_t seed{1};
-  std::string rank_host{};  ///< Programs that serve the conversation.
-  std::string reference_host{};
-  SubjectChoice subject{};  ///< In the place of both, where a user has named an implementation.
+  std::string rank_host{};       ///< Programs that serve the conversation.
+  std::string reference_host{};  ///< Empty: the ranks' program serves the reference, too.
+  SubjectChoice subject{};  ///< In the place of ours, where a user has named an implementation.
   double request_limit_s{120};
   std::size_t jobs{};                       ///< Cases at a time.
   std::vector<std::string> lane_command{};  ///< Starts a process that calls serve_cases().

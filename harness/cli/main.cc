@@ -75,8 +75,8 @@ void add_suite(CLI::App& app, Parsed& parsed) {
   suite.add_option("--implementation", options.implementations,
                    "Only this implementation, mutant/NAME, or mutant for all of them (repeatable)");
   suite.add_option("--subject", parsed.suite.subject,
-                   "Somebody else's implementation in the place of ours: torch, MODULE:NAME, or "
-                   "FILE.py:NAME");
+                   "Somebody else's implementation in the place of ours: torch, MODULE:NAME, "
+                   "FILE.py:NAME, or a shared library");
   suite.add_option("--as", parsed.suite.kind, "What the subject is (default ddp)")
       ->needs("--subject")
       ->check(CLI::IsMember({"ddp", "dp", "balanced_dp", "sync_bn", "sampler"}));

@@ -17,6 +17,7 @@
 #include "harness/launch/guard.h"
 #include "harness/launch/warm_parent.h"
 #include "harness/report/live.h"
+#include "harness/report/text.h"
 #include "scenarios/lanes.h"
 
 namespace lockstep::cli {
@@ -153,9 +154,17 @@ int run_cases(launch::Supervisor& supervisor, const SuiteCommand& command,
   return report->exit_status;
 }
 
+/// The words of the command that name the subject.
+std::string words_of(const SuiteCommand& command, const std::string& python) {
+  std::string words = "--subject " + report::shell_word(command.subject);
+  if (!command.kind.empty())
+    words += " --as " + command.kind;
+  return python.empty() ? words : words + " --python " + report::shell_word(python);
+}
+
 /// The interpreter, what serves the subject in it, and how the tap gets in: the shim waits in the
 /// warm parent until a rank that was forked from it asks for the tap (harness/subject/host.py).
-Result<SubjectChoice> choose_subject(const SuiteCommand& command) {
+Result<SubjectChoice> choose_python(const SuiteCommand& command) {
   const auto python = entry::find_in_path(command.python);
   if (!python)
     return Error{Error::Kind::kEnvironment,
@@ -181,8 +190,31 @@ Result<SubjectChoice> choose_subject(const SuiteCommand& command) {
   return SubjectChoice{
       .name = command.subject,
       .kind = command.kind,
+      .words = words_of(command, command.python),
       .command = {*python, entry::subject_program(), "--warm", command.subject, command.kind},
       .environment = std::move(entry.environment)};
+}
+
+bool is_library(const std::string& subject) {
+  return subject.find(':') == std::string::npos &&
+         (subject.ends_with(".so") || subject.find(".so.") != std::string::npos);
+}
+
+/// A shared library is loaded into the rank host, which has the tap inside.
+Result<SubjectChoice> choose_library(SuiteCommand& command) {
+  std::error_code failed;
+  const std::filesystem::path path = std::filesystem::canonical(command.subject, failed);
+  if (failed)
+    return Error{Error::Kind::kUsage, fmt::format("{}: {}", command.subject, failed.message()),
+                 "need a shared library; docs/subjects.md has how one is made"};
+  if (auto found = find_hosts(command.suite); !found)
+    return found.error();
+  return SubjectChoice{.name = command.subject,
+                       .kind = command.kind,
+                       .words = words_of(command, ""),
+                       .command = {command.suite.rank_host, "--warm"},
+                       .environment = {{"LOCKSTEP_SUBJECT", path.string()},
+                                       {"LOCKSTEP_SUBJECT_KIND", command.kind}}};
 }
 
 int list_subject(launch::Supervisor& supervisor, const SuiteOptions& options) {
@@ -213,7 +245,8 @@ int run_lane(launch::Supervisor& supervisor, const SuiteCommand& command,
 }
 
 int run_subject(SuiteCommand command) {
-  Result<SubjectChoice> choice = choose_subject(command);
+  Result<SubjectChoice> choice =
+      is_library(command.subject) ? choose_library(command) : choose_python(command);
   if (!choice)
     return report_error(choice.error());
   command.suite.subject = std::move(*choice);

@@ -231,7 +231,8 @@ std::string missed_mutant(const MutantResult& mutant) {
 }
 
 std::string rerun_command(const CaseReport& result, const HumanOptions& options) {
-  return fmt::format("{} suite --case {} --seed {}", shell_word(options.program),
+  const std::string named = result.subject == CaseReport{}.subject ? "" : result.subject + " ";
+  return fmt::format("{} suite {}--case {} --seed {}", shell_word(options.program), named,
                      shell_word(result.id), result.seed);
 }
 

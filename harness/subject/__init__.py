@@ -10,6 +10,7 @@ lies in the way of the modules of the user.
     rank.py        a rank: model, wrapper, step
     reference.py   the same model in one process
     models.py      the catalogue
+    model_values.py  what a model holds
     epochs.py      samplers
     subject.py     finds what the user has named, and says what it declares
     shapes.py      which adapter fits, by inspection

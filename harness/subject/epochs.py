@@ -6,7 +6,7 @@ import re
 
 import torch
 import torch.distributed as dist
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, SequentialSampler
 
 from . import shapes
 from .lines import Unsupported
@@ -19,10 +19,14 @@ LENGTH_NAMES = ("lengths", "sizes", "seq_lengths", "item_lengths", "lens", "sequ
 BATCH_NAMES = ("batch_size", "samples_per_batch", "bs", "per_device_batch_size", "micro_batch_size")
 BOUNDARY_NAMES = ("boundaries", "bucket_boundaries", "buckets", "bucket_edges")
 BUCKET_COUNT_NAMES = ("num_buckets", "n_buckets", "bucket_count")
-FIRST_NAMES = DATA_NAMES + COUNT_NAMES + LENGTH_NAMES
-KNOWN = FIRST_NAMES + BATCH_NAMES + BOUNDARY_NAMES + BUCKET_COUNT_NAMES + ("shuffle", "seed", "drop_last", "epoch", "generator")
+TOKEN_NAMES = ("max_tokens", "max_tokens_per_batch", "tokens_per_batch", "batch_max_tokens", "max_batch_tokens", "token_limit", "max_frames")
+REPEAT_NAMES = ("num_repeats", "repeats", "n_repeats", "repetitions", "num_aug_repeats")
+OF_DATA = DATA_NAMES + COUNT_NAMES + LENGTH_NAMES + ("sampler", "base_sampler", "weights", "sample_weights")
+OPTION_NAMES = ("shuffle", "drop_last", "seed") + BATCH_NAMES
+KNOWN = OF_DATA + OPTION_NAMES + BOUNDARY_NAMES + BUCKET_COUNT_NAMES + TOKEN_NAMES + ("epoch", "generator")
 BATCH_SIZE = 4
 BUCKETS = 5
+TOKENS = 200
 
 SHAPE_HELP = '''
 A class of your own, of ten lines, that has the shape:
@@ -58,11 +62,10 @@ def sampler_shape(name, thing):
     if not inspect.isclass(thing) or not callable(getattr(thing, "__iter__", None)):
         raise shapes.Mismatch(name, "a class with __iter__", f"{getattr(thing, '__name__', thing)} at {place} has none", SHAPE_HELP)
     unknown = [p.name for p in shapes.required(parameters) if p.name not in KNOWN and p.name not in shapes.MEANING_OF]
-    first = next(iter(parameters), "")
-    if unknown or first not in FIRST_NAMES:
-        what = ", ".join(unknown) or first or "nothing"
+    if unknown or not any(n in OF_DATA for n in parameters):
+        what = ", ".join(unknown or parameters) or "nothing"
         raise shapes.Mismatch(
-            name, "a dataset, its length or the lengths of its items first; then num_replicas, rank, shuffle, seed, drop_last, batch_size",
+            name, "a dataset, its length or the lengths of its items; else num_replicas, rank, shuffle, seed, drop_last, batch_size, max_tokens",
             f"{thing.__name__}({', '.join(parameters)}) at {place} is given {what}, which no adapter knows", SHAPE_HELP,
         )
     batches = "lists of indices" if any(n in parameters for n in BATCH_NAMES) else "indices"
@@ -89,12 +92,15 @@ class Loader:
 
     def __init__(self, thing, items, options, rank, world, seed, boundaries=()):
         self.items = items
-        positional, named = [], {}
+        positional, named, parameters = [], {}, shapes.signature_of(thing)
+        data_is_needed = any(p.name in OF_DATA for p in shapes.required(parameters))
         values = {"shuffle": options.get("shuffle", True), "drop_last": options.get("drop_last", False), "seed": seed, "epoch": 0}
         values.update(dict.fromkeys(DATA_NAMES, items), **dict.fromkeys(COUNT_NAMES, len(items)))
         values.update(dict.fromkeys(LENGTH_NAMES, items.lengths), **dict.fromkeys(BATCH_NAMES, BATCH_SIZE))
         values.update(dict.fromkeys(BOUNDARY_NAMES, list(boundaries)), **dict.fromkeys(BUCKET_COUNT_NAMES, BUCKETS))
-        for i, (name, parameter) in enumerate(shapes.signature_of(thing).items()):
+        values.update(dict.fromkeys(("sampler", "base_sampler"), SequentialSampler(items)), **dict.fromkeys(TOKEN_NAMES, TOKENS))
+        values.update(dict.fromkeys(("weights", "sample_weights"), [1.0] * len(items)))
+        for i, (name, parameter) in enumerate(parameters.items()):
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 continue
             meaning = shapes.MEANING_OF.get(name)
@@ -103,7 +109,7 @@ class Loader:
                 positional.append(values[name])
             elif meaning in ("rank", "world"):
                 named[name] = rank if meaning == "rank" else world
-            elif name in ("shuffle", "drop_last", "seed") + BATCH_NAMES or (name in values and needed):
+            elif name in OPTION_NAMES or (name in values and (needed or name in OF_DATA and not data_is_needed)):
                 if name != "drop_last" or needed or options.get("drop_last", False):
                     named[name] = values[name]
             elif needed:
@@ -186,11 +192,14 @@ class Epochs:
             contract["order"] = "shuffled"
         elif options.get("shuffle", True) is False:
             contract["order"] = "sequential"
+        contract.update(draws_of(part.thing))
         key = str(sorted(options.items()))
         if key not in self.remainders:
             self.remainders[key] = self.remainder(part, options, rank, world)
         contract["remainder"] = self.remainders[key]
-        if options.get("drop_last", False):
+        if contract["remainder"] == "endless":
+            contract.update(length="infinite", remainder="keep")
+        elif options.get("drop_last", False):
             contract["remainder"] = "drop"
         if contract["remainder"] == "batches":
             contract["draws"] = ""
@@ -199,7 +208,9 @@ class Epochs:
     def remainder(self, part, options, rank, world):
         count = 61 * world + 1  # Neither whole batches of all ranks, nor a whole share more or less.
         items = Items([10 + i % 41 for i in range(count)])
-        batches, _ended = Loader(part.thing, items, options, rank, world, 1, (10, 20, 30, 40, 50)).epoch(0, 2 * count)
+        batches, ended = Loader(part.thing, items, options, rank, world, 1, (10, 20, 30, 40, 50)).epoch(0, 2 * count)
+        if not ended:
+            return "endless"
         own = [index for batch in batches for index in batch]
         shares = [own]
         if dist.is_initialized():
@@ -208,9 +219,22 @@ class Epochs:
         return remainder_of(shares, count, world)
 
 
+def draws_of(thing):
+    """What its parameters say: with replacement, or each sample several times."""
+    parameters = shapes.signature_of(thing)
+    if "replacement" in parameters and parameters["replacement"].default is not False:
+        return {"draws": "with_replacement"}
+    for name in REPEAT_NAMES:
+        if name in parameters and isinstance(parameters[name].default, int):
+            return {"draws": "repeated", "repeats": str(parameters[name].default)}
+    return {}
+
+
 def remainder_of(shares, count, world):
     """keep, pad, drop; "batches": whole batches are filled up or left out, by a rule that no word of the contract has."""
     given = [index for share in shares for index in share]
+    if not given:
+        return "batches"
     repeated, missed = len(given) - len(set(given)), count - len(set(given))
     equal = len({len(share) for share in shares}) == 1
     if repeated == 0 and missed == 0:

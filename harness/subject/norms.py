@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from . import averaging, models, shapes
+from . import averaging, model_values, shapes
 
 NUM_FEATURES = ("num_features", "channels", "num_channels", "features", "dim", "n_features", "c", "planes", "size", "in_features")
 ROLES = {
@@ -77,6 +77,11 @@ def norm_shape(name, thing):
         shape.lacks["uneven_rows"] = f"it says of itself: {equal.group(0)!r}"
     else:
         shape.offers["uneven_rows"] = "nothing says otherwise"
+    biased = shapes.BIASED_RUNNING.search(thing.__doc__ or "")  # What it tells its users, no name and no comment.
+    if biased:
+        shape.lacks["unbiased_running"] = f"it says of itself: {biased.group(0)!r}; running values are not those of one process"
+    else:
+        shape.offers["unbiased_running"] = "nothing says otherwise"
     try_dimensions(thing, shape)
     return shape
 
@@ -146,7 +151,7 @@ class NormAdapter:
     def names(self, model, buffers):
         roles = ("running_mean", "running_var", "num_batches_tracked") if buffers else ("weight", "bias")
         own = {id(t) for layer in self.layers.values() for t in list(layer.parameters()) + list(layer.buffers())}
-        plain = model.named_buffers() if buffers else models.parameters_of(model)
+        plain = model.named_buffers() if buffers else model_values.parameters_of(model)
         for name, tensor, *tied in plain:
             if id(tensor) not in own and not any(tied):
                 yield name, tensor
@@ -174,6 +179,9 @@ class NormAdapter:
 
     def synchronised(self, _on):
         return torch.enable_grad() if torch.is_grad_enabled() else torch.no_grad()
+
+    def backward(self, loss):
+        loss.backward()
 
     def after_backward(self, synchronise):
         if synchronise:

@@ -6,7 +6,7 @@ import os
 import torch
 import torch.distributed as dist
 
-from . import faults, models
+from . import faults, model_values, models
 from .epochs import Epochs
 from .lines import Refused, Unsupported
 from .reference import penalty_of
@@ -25,7 +25,7 @@ class Optimizer:
 
     @torch.no_grad()
     def step(self, model):
-        for name, parameter, tied_to in models.parameters_of(model):
+        for name, parameter, tied_to in model_values.parameters_of(model):
             if tied_to is not None or parameter.grad is None:
                 continue
             if self.name == "sgd":
@@ -118,10 +118,10 @@ class RankHost:
         if model is None:
             raise Unsupported(f"no model is called {request['name']}")
         if request.get("file"):
-            models.load_values(model, read_tensors(request["file"]))
+            model_values.load_values(model, read_tensors(request["file"]))
         model.recorder.listener = self.hear
         self.model = model
-        return models.describe(model)
+        return model_values.describe(model)
 
     def needs(self, what, message):
         if what is None:
@@ -162,7 +162,7 @@ class RankHost:
         held += [("buffer/" + name, tensor) for name, tensor in self.named_buffers(self.model)]
         for name, tensor in held:
             if name in values:
-                models.set_value(name, tensor, values[name])
+                model_values.set_value(name, tensor, values[name])
         return {}
 
     # --- One step.
@@ -186,7 +186,7 @@ class RankHost:
     def named_parameters(self):
         if hasattr(self.adapter, "named_parameters"):
             return self.adapter.named_parameters(self.model)
-        return ((name, parameter) for name, parameter, tied_to in models.parameters_of(self.model) if tied_to is None)
+        return ((name, parameter) for name, parameter, tied_to in model_values.parameters_of(self.model) if tied_to is None)
 
     def plain_loss(self, batch, mean):
         output = self.adapter.forward(batch["x"].to(self.dtype))
@@ -238,7 +238,7 @@ class RankHost:
             if request.get("backward", True):
                 self.fault.strike_soon()
                 self.fault.strike("backward")
-                loss.backward()
+                self.adapter.backward(loss)
                 self.adapter.after_backward(synchronise)
         if request.get("optimize", False):
             self.optimizer.step(self.model)

@@ -3,7 +3,7 @@ computes is a weighted sum that somebody else has worked out. As fixtures/rank_h
 
 import torch
 
-from . import models
+from . import model_values, models
 from .lines import Unsupported
 from .tensors import TensorSet, dtype_named, read_tensors
 
@@ -91,7 +91,7 @@ class ReferenceHost:
             return {}
         if message == "model":
             self.name, self.file = request["name"], request.get("file")
-            return models.describe(self.made(dtype_named(self.dtype), False))
+            return model_values.describe(self.made(dtype_named(self.dtype), False))
         if message == "reference":
             return self.reference(request)
         raise Unsupported(f"the reference host does not know the message {message}")
@@ -101,7 +101,7 @@ class ReferenceHost:
         if model is None:
             raise Unsupported(f"no model is called {self.name}")
         if self.file:
-            models.load_values(model, read_tensors(self.file))
+            model_values.load_values(model, read_tensors(self.file))
         return model
 
     def reference(self, request):
@@ -121,12 +121,12 @@ class ReferenceHost:
         total = torch.zeros(1, dtype=dtype)
         for forward in request["forwards"]:
             if "buffers_after" in forward:
-                models.load_buffers(model, left[forward["buffers_after"]])
+                model_values.load_buffers(model, left[forward["buffers_after"]])
             elif forward.get("buffers"):
-                models.load_buffers(model, read_tensors(forward["buffers"]))
+                model_values.load_buffers(model, read_tensors(forward["buffers"]))
             total += self.one_forward(model, request, Rows(forward, dtype), normalised, out, left)
         out.add("loss", total)
-        for name, parameter, tied_to in models.parameters_of(model):
+        for name, parameter, tied_to in model_values.parameters_of(model):
             if tied_to is None and parameter.grad is not None:
                 out.add("grad/" + name, parameter.grad)
         out.write(request["out"])

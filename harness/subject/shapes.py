@@ -19,6 +19,7 @@ HOOKED = re.compile(r"register_(post_accumulate_grad_|full_backward_|backward_)?
 EQUAL_ROWS = re.compile(
     r"(equal|same|identical)[ -](batch|number|size|weight|amount|local batch)[\w ]{0,30}|stats_mode|evenly|divisible", re.IGNORECASE
 )
+BIASED_RUNNING = re.compile(r"running[\w ]{0,30}(?<!un)biased|(?<!un)biased[\w ]{0,20}running", re.IGNORECASE)
 INSTALLS = re.compile(r"hook|register|attach|install|setup|set_up|patch")
 WRAPS = re.compile(r"wrap|ddp|data_?parallel|make|get|create|prepare|build|distribute")
 BROADCASTS = re.compile(r"(?<!not )(?<!no )(?<!without )broadcast(?!_buffers)|sync_module_state|sync_param", re.IGNORECASE)
@@ -72,6 +73,7 @@ class Shape:
     words: str = ""  # The adapter, for people.
     finish: str = ""  # Called after backward.
     start: str = ""  # Called before a step.
+    own_backward: bool = False  # backward(loss), in the place of loss.backward().
     own_zero_grad: bool = False
     sync_switch: str = ""  # "no_sync()", "require_backward_grad_sync", "set_requires_gradient_sync"
     defined_at: str = ""
@@ -101,10 +103,23 @@ def whole_source(cls):
 
 
 def signature_of(thing):
+    """Parameters by name. What a constructor hands on, as *args and **kwargs, is what the next class has."""
     try:
-        return inspect.signature(thing).parameters
+        parameters = dict(inspect.signature(thing).parameters)
     except (TypeError, ValueError):
         return {}
+    if not inspect.isclass(thing) or not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return parameters
+    own = next((i for i, base in enumerate(thing.__mro__) if "__init__" in vars(base)), None)
+    bases = [base for base in thing.__mro__[own + 1 :] if "__init__" in vars(base)] if own is not None else []
+    if not bases or bases[0] in (object, nn.Module):
+        return parameters
+    first = {n: p for n, p in parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)}
+    others = {n: p for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
+    # What it takes itself before them stands for the first of the next class: for all where *args follow, else for one.
+    taken = len(first) if any(p.kind is p.VAR_POSITIONAL for p in parameters.values()) else min(len(first), 1)
+    handed_on = dict(list(signature_of(bases[0]).items())[taken:])
+    return {**first, **{n: p for n, p in handed_on.items() if n not in first and n not in others}, **others}
 
 
 def required(parameters):
@@ -176,7 +191,6 @@ def features_of_wrapper(cls, shape, parameters, source):
         "gradient_as_bucket_view": is_given(cls, parameters, "", "gradient_as_bucket_view"),
         "join": "join()" if callable(getattr(cls, "join", None)) and "divide_by_initial_world_size" in signature_of(cls.join) else "",
         "ignored": is_given(cls, {}, source, "parameters_to_ignore", "_ddp_params_and_buffers_to_ignore"),
-        "verifies": is_given(cls, {}, source, "_verify_param_shape_across_processes", "_verify_params_across_processes"),
         "buffer_holes": is_given(cls, {}, source, "require_forward_param_sync"),
         "initial": "its source speaks of it" if BROADCASTS.search(source) else "",
     }
@@ -189,15 +203,24 @@ def features_of_wrapper(cls, shape, parameters, source):
         "gradient_as_bucket_view": "no parameter gradient_as_bucket_view",
         "join": "no join(divide_by_initial_world_size=...): ranks with different numbers of batches are not declared",
         "ignored": "no way to ignore parameters is declared",
-        "verifies": "that modules are compared over ranks is not declared",
+        # Who compares them has it raised where one differs; that no other rank is left waiting is a promise of its own.
+        "refuses_differing": "that every rank refuses modules that differ, and names the parameter, is not declared",
         "buffer_holes": "a forward whose buffers are not synchronised is not declared",
         "initial": f"nothing in {shape.defined_at or cls.__name__} speaks of a broadcast: equal values at the start are the caller's",
     }
-    for feature, where in declared.items():
-        if where:
-            shape.offers[feature] = where
+    for feature, why in missing.items():
+        if declared.get(feature):
+            shape.offers[feature] = declared[feature]
         else:
-            shape.lacks[feature] = missing[feature]
+            shape.lacks[feature] = why
+
+
+def of_annotation(parameter):
+    """What annotates it, made, where that is a class that needs nothing: settings, as many hand them over. Else None."""
+    kind = parameter.annotation
+    if not inspect.isclass(kind) or not inspect.isfunction(vars(kind).get("__init__")) or required(signature_of(kind)):
+        return None
+    return kind()
 
 
 def bound_names(name, thing, parameters, skip_first=True):
@@ -205,6 +228,8 @@ def bound_names(name, thing, parameters, skip_first=True):
     unknown = []
     for i, parameter in enumerate(required(parameters)):
         if (skip_first and i == 0) or parameter.name in MEANING_OF or parameter.name in MODULE_NAMES + PARAMETER_NAMES:
+            continue
+        if of_annotation(parameter) is not None:
             continue
         unknown.append(parameter.name)
     if unknown:
@@ -239,11 +264,14 @@ def of_class(name, cls):
             f"{cls.__name__} at {shape.defined_at} reduces to parts and steps by itself: sharded gradients are not judged",
         )
     shape.form = "wrapper" if runs else "companion"
+    shape.own_backward = any(n == "backward" and len(required(signature_of(f))) == 2 for n, f in public_methods(cls))  # self, loss
     shape.own_zero_grad = any(n == "zero_grad" and can_be_called_alone(f) for n, f in public_methods(cls))
     shape.start = next((n for n, f in public_methods(cls) if STARTS.search(n) and can_be_called_alone(f)
                         and not re.search(rf"\bself\.{n}\b", source)), "")
     called = "module wrapper" if runs else "object beside the module"
     after = f", {shape.finish}() after backward" if shape.finish else ", nothing to call after backward"
+    if shape.own_backward:
+        called += " with backward(loss)"
     shape.words = called + after + (f", {shape.start}() before a step" if shape.start else "")
     shape.contract = {"gradient": "mean_of_rank_means"}
     features_of_wrapper(cls, shape, parameters, source)

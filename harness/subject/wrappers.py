@@ -53,9 +53,25 @@ def arguments_for(thing, model, options):
             continue
         meaning = shapes.MEANING_OF.get(name)
         value = value_of(meaning, options, parameter) if meaning else None
+        if meaning is None and parameter.default is parameter.empty:
+            value = shapes.of_annotation(parameter)
         if value is not None or parameter.default is parameter.empty:
             named[name] = value
     return positional, named
+
+
+def ignore(thing, model, name):
+    """By the class's own way, in the format it documents: module name, dot, parameter name, also where the first is empty."""
+    own_way = getattr(thing, "_set_params_and_buffers_to_ignore_for_model", None)
+    if own_way is None:
+        model._ddp_params_and_buffers_to_ignore = [name]
+        return
+    own_way(model, [
+        f"{module_name}.{parameter_name}"
+        for module_name, module in model.named_modules()
+        for parameter_name, _ in module.named_parameters(recurse=False)
+        if name == f"{module_name}.{parameter_name}".lstrip(".")
+    ])
 
 
 def call(thing, model, options):
@@ -72,7 +88,7 @@ class Adapter:
         self.run = model
         before = {name: p.detach().clone() for name, p in list(model.named_parameters()) + list(model.named_buffers())}
         if "ignored" in options:
-            model._ddp_params_and_buffers_to_ignore = [options["ignored"]]
+            ignore(thing, model, options["ignored"])
         if shape.form != "function":
             self.made = call(thing, model, options)
         if shape.form in ("wrapper", "factory") or callable(getattr(self.made, "forward", None)):
@@ -126,6 +142,12 @@ class Adapter:
             getattr(self.made, switch)(on)
         else:
             setattr(self.made, switch, on)
+
+    def backward(self, loss):
+        if self.shape.own_backward:
+            self.made.backward(loss)
+        else:
+            loss.backward()
 
     def after_backward(self, synchronise):
         if not synchronise:

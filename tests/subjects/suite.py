@@ -14,7 +14,36 @@ FIXTURES = pathlib.Path(__file__).resolve().parents[2] / "fixtures" / "subjects"
 DEADLINE_S = 1200
 
 
+def processes_with(text):
+    """Those that have it in their environment."""
+    found = []
+    for entry in pathlib.Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if text.encode() in entry.read_bytes():
+                found.append(entry.parent.name)
+        except OSError:
+            pass
+    return found
+
+
+def silence():
+    """What fixtures/subjects/silence.py has shown: rows of name, as_told and torch."""
+    words = [PYTHON, "-m", "torch.distributed.run", "--nproc-per-node", "2", str(FIXTURES / "silence.py")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment, timeout=DEADLINE_S)
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode != 0 or not rows:
+        raise RuntimeError(done.stderr)
+    return rows
+
+
+def codes_of(report):
+    return {finding["code"] for finding in report["findings"]}
+
+
 class SubjectTest(unittest.TestCase):
+    program = PROGRAM
+
     def setUp(self):
         scratch = tempfile.TemporaryDirectory(prefix="lockstep-subjects-")
         self.addCleanup(scratch.cleanup)
@@ -24,7 +53,7 @@ class SubjectTest(unittest.TestCase):
         self.runs = getattr(self, "runs", 0) + 1
         run = f"run{self.runs}"
         done = subprocess.run(
-            [PROGRAM, "suite", "--subject", subject, "--python", python, "--run-dir", run, "--color", "never", *arguments],
+            [self.program, "suite", "--subject", subject, "--python", python, "--run-dir", run, "--color", "never", *arguments],
             cwd=self.directory, capture_output=True, text=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL,
             env={**os.environ, **environment}, check=False,
         )

@@ -1,10 +1,9 @@
 """Subjects that do what they should not: a clear verdict, or status 125 with have, need and next step, and no process left."""
 
 import os
-import pathlib
 import unittest
 
-from suite import SubjectTest
+from suite import SubjectTest, processes_with
 
 WRAPPER = """
 import os, sys, time
@@ -28,17 +27,6 @@ class Mine(nn.Module):
 CASE = ("--scenario", "clean-exit", "-n", "2")
 
 
-def processes_with(text):
-    found = []
-    for entry in pathlib.Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if text.encode() in entry.read_bytes():
-                found.append(entry.parent.name)
-        except OSError:
-            pass
-    return found
-
-
 class Misbehaving(SubjectTest):
     def run_with(self, forward, *arguments):
         mark = f"LOCKSTEP_TEST_MARK_{os.getpid()}_{id(self)}"
@@ -56,6 +44,8 @@ class Misbehaving(SubjectTest):
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertIn("ValueError: no such thing", done.stdout)
         self.assertIn("mine.py:13", done.stdout)
+        repeat = " ".join(done.stdout.replace("\\\n", " ").split())
+        self.assertIn("lockstep suite --subject ./mine.py:Mine --python", repeat)
 
     def test_ends_the_process(self):
         done, _report = self.run_with("os._exit(7) if dist.get_rank() == 1 else None")
@@ -118,7 +108,7 @@ class Refused(SubjectTest):
     def test_module_that_ends_its_process(self):
         self.module("import os\nos._exit(3)\n")
         done, _ = self.suite("./mine.py:Mine")
-        self.assert_refused(done, "ends the process")
+        self.assert_refused(done, "ends the process that loads it")
 
     def test_interpreter_without_torch(self):
         done, _ = self.suite("torch", python="/no/such/python")

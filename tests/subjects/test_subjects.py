@@ -6,7 +6,7 @@ report names its file."""
 
 import unittest
 
-from suite import FIXTURES, SubjectTest
+from suite import FIXTURES, SubjectTest, codes_of, silence
 
 RIGHT = {
     "NaiveDataParallel": "ddp",
@@ -22,6 +22,10 @@ RIGHT = {
     "ImageSyncBatchNorm": "sync_bn",
     "PaddedSampler": "sampler",
     "LengthGroupedBatchSampler": "sampler",
+    "EndlessSampler": "sampler",
+    "WeightedSampler": "sampler",
+    "ShareOfSampler": "sampler",
+    "BackwardOfItsOwn": "ddp",
 }
 # What it makes of a remainder no word of it says: no finding, and nothing is proven.
 UNPROVEN = {"LengthGroupedBatchSampler"}
@@ -41,10 +45,6 @@ WRONG = {
     "BucketSamplerWithoutShards": ("sampler", {"LS411"}),
     "EpochIgnored": ("sampler", {"LS414"}),
 }
-
-
-def codes_of(report):
-    return {finding["code"] for finding in report["findings"]}
 
 
 class Subjects(SubjectTest):
@@ -72,6 +72,9 @@ class Subjects(SubjectTest):
         self.setUp()
         done, report = self.suite("torch", "--as", "ddp", "--scenario", "buffer-broadcast", "-n", "2")
         self.assertEqual((done.returncode, codes_of(report)), (0, set()), done.stdout)
+
+    def test_what_pytorch_does_in_silence(self):
+        self.assertEqual([row["name"] for row in silence() if not row["as_told"]], [])
 
 
 if __name__ == "__main__":
