@@ -18,8 +18,6 @@
 namespace lockstep::checkers {
 namespace {
 
-constexpr std::size_t kNamesMax = 8;
-
 /// The tensors of a module in the order in which they are sent and reduced: by that alone are they
 /// known then.
 using Tensors = std::vector<const WatchedTensor*>;
@@ -35,6 +33,8 @@ std::map<std::uint32_t, std::vector<Wrapped>> wrapped_in(const GroupView& group)
   for (const Member& member : group.members) {
     std::map<std::uint32_t, Wrapped> its;
     for (const WatchedTensor& tensor : member.process->watched->tensors) {
+      if (member.process->watched->dropped > 0)
+        break;
       if (tensor.group != member.group || !tensor.at_start || tensor.ignored || tensor.loose)
         continue;
       Wrapped& wrapped = its[tensor.replica];
@@ -56,11 +56,12 @@ std::vector<std::string> names_of(const Wrapped& wrapped) {
   return names;
 }
 
-/// Where the one has another tensor than the other; none: nowhere.
+/// Where the one has another tensor than the other; none: nowhere. What one has no room for, or no
+/// time, is not known to be missing.
 std::optional<std::size_t> first_difference(const Wrapped& a, const Wrapped& b) {
   const std::vector<std::string> one = names_of(a), other = names_of(b);
   const auto at = std::mismatch(one.begin(), one.end(), other.begin(), other.end());
-  if (at.first == one.end() && at.second == other.end())
+  if (at.first == one.end() || at.second == other.end())
     return std::nullopt;
   return static_cast<std::size_t>(at.first - one.begin());
 }
@@ -74,9 +75,7 @@ bool is_reordered(const Wrapped& a, const Wrapped& b) {
 }
 
 std::string tensor_at(const Wrapped& wrapped, std::size_t at) {
-  return at < wrapped.tensors.size() ? fmt::format("{} ({} elements)", wrapped.tensors[at]->name,
-                                                   wrapped.tensors[at]->numel)
-                                     : "none";
+  return fmt::format("{} ({} elements)", wrapped.tensors[at]->name, wrapped.tensors[at]->numel);
 }
 
 std::optional<Finding> difference(const Run& run, const GroupView& group,
@@ -118,12 +117,7 @@ std::optional<Finding> difference(const Run& run, const GroupView& group,
   finding.cause =
       "tensors are sent when the module is wrapped, and gradients reduced later, by their place: "
       "what has one name on one rank is mixed with what has another name elsewhere";
-  for (const WatchedTensor* const tensor :
-       {at < first.tensors.size() ? first.tensors[at] : nullptr,
-        at < other->tensors.size() ? other->tensors[at] : nullptr}) {
-    if (tensor != nullptr)
-      finding.names.push_back(tensor->name);
-  }
+  finding.names = {first.tensors[at]->name, other->tensors[at]->name};
   add_site_of_module(*first.member, *first.tensors.front(), finding);
   return finding;
 }

@@ -33,7 +33,9 @@ def samplers_of(sampler):
     for _ in range(6):
         yield sampler
         attributes = attributes_of(sampler)
-        sampler = attributes.get("sampler") or attributes.get("batch_sampler")
+        sampler = attributes.get("sampler")
+        if sampler is None:  # Whether it is true is a question to it.
+            sampler = attributes.get("batch_sampler")
         if sampler is None:
             return
 

@@ -75,6 +75,10 @@ TEST(WrappedModules, StaysSilentWhereTheyAreAlikeOrIgnored) {
   for (std::int32_t rank = 0; rank < 2; ++rank)
     values_of(own, rank).tensors[1].ignored = true;
   EXPECT_TRUE(modules(own).findings.empty());
+  EXPECT_TRUE(modules(wrapped({{"a", "b"}, {"a"}})).findings.empty());  // It may have been ended.
+  lockstep::Run full = wrapped({{"a", "b"}, {"a", "c"}});
+  values_of(full, 1).dropped = 1;
+  EXPECT_TRUE(modules(full).findings.empty());
   lockstep::Run later = wrapped({{"a", "b"}, {"a"}});
   values_of(later, 0).tensors[1].at_start = false;
   EXPECT_TRUE(modules(later).findings.empty());
