@@ -30,9 +30,13 @@
 #include "checkers/values/replica_equality.h"
 #include "checkers/values/replica_memory.h"
 #include "checkers/values/second_derivative.h"
+#include "checkers/watch/collective_tensors.h"
 #include "checkers/watch/finite_values.h"
+#include "checkers/watch/gradient_sums.h"
 #include "checkers/watch/loaded_data.h"
 #include "checkers/watch/replica_drift.h"
+#include "checkers/watch/sent_buffers.h"
+#include "checkers/watch/wrapped_modules.h"
 #include "harness/model/coverage.h"
 #include "harness/model/group_view.h"
 
@@ -235,7 +239,11 @@ Checkers all_checkers() {
   checkers.push_back(std::make_unique<ReplicaMemory>());
   checkers.push_back(std::make_unique<SamplerContract>());
   checkers.push_back(std::make_unique<Refusals>());
+  checkers.push_back(std::make_unique<WrappedModules>());
   checkers.push_back(std::make_unique<ReplicaDrift>());
+  checkers.push_back(std::make_unique<SentBuffers>());
+  checkers.push_back(std::make_unique<GradientSums>());
+  checkers.push_back(std::make_unique<CollectiveTensors>());
   checkers.push_back(std::make_unique<FiniteValues>());
   checkers.push_back(std::make_unique<LoadedData>());
   checkers.push_back(std::make_unique<ExpectedMarks>());

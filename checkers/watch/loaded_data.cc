@@ -100,7 +100,7 @@ std::size_t same_handed_in(const GroupView& group) {
     if (member.process->watched == nullptr)
       return 0;
     for (const WatchedHandedIn& handed : member.process->watched->handed_in) {
-      if (handed.group == member.group && is_of_replica_of(member, handed))
+      if (handed.sampled && handed.group == member.group && is_of_replica_of(member, handed))
         places[handed.position].push_back(&handed);
     }
   }
@@ -110,11 +110,12 @@ std::size_t same_handed_in(const GroupView& group) {
     if (handed.size() != group.members.size())
       continue;
     const bool equal = std::all_of(handed.begin(), handed.end(), [&](const auto* one) {
-      return one->digest == handed.front()->digest && one->numel == handed.front()->numel;
+      return one->value.digest == handed.front()->value.digest &&
+             one->numel == handed.front()->numel;
     });
     if (!equal)
       return 0;
-    same += handed.front()->norm > 0 ? 1 : 0;
+    same += handed.front()->value.norm > 0 ? 1 : 0;
   }
   return same;
 }
@@ -160,6 +161,70 @@ std::optional<Finding> overlap(const Job& job, const Loops& loops) {
   return std::nullopt;
 }
 
+// --- Unequal lengths
+
+/// The sampler says that all shares are alike, and the ranks received more or less of them. By one
+/// they may differ: the copy that fills up a share is no loss.
+bool is_unequal(const ByRank& loop) {
+  const WatchedEpoch& first = *loop.begin()->second;
+  const auto [least, most] = std::minmax_element(
+      loop.begin(), loop.end(),
+      [](const auto& a, const auto& b) { return a.second->received < b.second->received; });
+  return all_are(loop, history::kEnded | history::kIndexed | history::kShares) &&
+         first.replicas == loop.size() &&
+         std::none_of(loop.begin(), loop.end(),
+                      [](const auto& one) { return one.second->has(history::kDropsLast); }) &&
+         all_equal(loop, [](const WatchedEpoch& epoch) { return epoch.share * epoch.replicas; }) &&
+         most->second->received > least->second->received + 1;
+}
+
+std::string received_by_rank(const ByRank& loop) {
+  std::vector<std::uint64_t> received;
+  for (const auto& [rank, epoch] : loop)
+    received.push_back(epoch->received);
+  return fmt::format("{}", fmt::join(received, ", "));
+}
+
+/// In two passes, as below.
+std::optional<Finding> unequal(const Loops& loops) {
+  for (auto at = loops.begin(); at != loops.end(); ++at) {
+    const auto before = loops.find({at->first.first, at->first.second - 1});
+    if (before == loops.end() || !is_unequal(before->second) || !is_unequal(at->second))
+      continue;
+    const ByRank& loop = at->second;
+    Finding finding = finding_at(loop, Code::kUnequalLengths, Severity::kWarning);
+    finding.headline =
+        fmt::format("ranks received different numbers of samples: {}", received_by_rank(loop));
+    finding.evidence.push_back(
+        fmt::format("{} deals out {} to each rank, in passes {} and {} alike", sampler_of(loop),
+                    loop.begin()->second->share, before->first.second, at->first.second));
+    finding.cause = "something between the sampler and the loop leaves out samples on some ranks";
+    return finding;
+  }
+  return std::nullopt;
+}
+
+// --- Nothing at all
+
+/// A sampler that drops what does not fill a share for each rank, and that is all there is.
+std::optional<Finding> nothing(const Loops& loops) {
+  const auto loop = std::find_if(loops.begin(), loops.end(), [](const auto& each) {
+    return all_are(each.second, history::kEnded | history::kShares | history::kDropsLast) &&
+           std::all_of(each.second.begin(), each.second.end(), [](const auto& one) {
+             return one.second->batches == 0 && one.second->share == 0;
+           });
+  });
+  if (loop == loops.end())
+    return std::nullopt;
+  Finding finding = finding_at(loop->second, Code::kEmptyEpoch, Severity::kWarning);
+  finding.headline = fmt::format(
+      "a pass over a loader gave nothing to any rank: {} deals out "
+      "shares of 0 samples",
+      sampler_of(loop->second));
+  finding.cause = "it drops what does not fill a share for each rank (drop_last)";
+  return finding;
+}
+
 // --- Samples missed
 
 /// Fewer than the shares of the sampler hold: of those that it was given, some reached no loop.
@@ -183,23 +248,21 @@ bool missed_some(const ByRank& loop) {
 std::optional<Finding> missed(const Loops& loops) {
   for (auto at = loops.begin(); at != loops.end(); ++at) {
     const auto before = loops.find({at->first.first, at->first.second - 1});
-    if (before == loops.end() || !missed_some(before->second) || !missed_some(at->second))
+    if (before == loops.end() || !missed_some(before->second) || !missed_some(at->second) ||
+        is_unequal(at->second))
       continue;
     const ByRank& loop = at->second;
     const WatchedEpoch& first = *loop.begin()->second;
-    std::vector<std::uint64_t> received;
     std::uint64_t all = 0;
-    for (const auto& [rank, epoch] : loop) {
-      received.push_back(epoch->received);
+    for (const auto& [rank, epoch] : loop)
       all += epoch->received;
-    }
     Finding finding = finding_at(loop, Code::kSamplesMissed, Severity::kWarning);
     finding.headline = fmt::format("of {} samples that {} deals out {} reach no rank",
                                    first.share * first.replicas, first.sampler,
                                    first.share * first.replicas - all);
     finding.evidence.push_back(fmt::format("{} shares of {}; in pass {} the ranks received {}",
                                            first.replicas, first.share, at->first.second,
-                                           fmt::join(received, ", ")));
+                                           received_by_rank(loop)));
     finding.cause = "something between the sampler and the loop takes a share of each share again";
     return finding;
   }
@@ -244,17 +307,19 @@ Verdict LoadedData::check(const Job& job) const {
   Verdict verdict{.name = std::string(name())};
   const Loops loops = loops_of(job.run());
   verdict.outcome = Outcome::kSkipped;
-  if (!watch_coverage(job.run()).asked) {
+  const WatchCoverage coverage = watch_coverage(job.run());
+  if (!coverage.asked) {
     verdict.reason = "values were not watched";
     return verdict;
   }
   if (loops.empty() || job.run().plan.world_size < 2) {
-    verdict.reason = "no pass over a DataLoader was seen on all ranks";
+    verdict.reason = "no pass over a DataLoader was seen on all ranks" + coverage.not_seen;
     return verdict;
   }
   verdict.examined["passes"] = loops.size();
   verdict.outcome = Outcome::kPass;
-  for (std::optional<Finding> found : {overlap(job, loops), missed(loops), not_reshuffled(loops)}) {
+  for (std::optional<Finding> found : {overlap(job, loops), missed(loops), unequal(loops),
+                                       nothing(loops), not_reshuffled(loops)}) {
     if (!found)
       continue;
     if (found->severity == Severity::kError)

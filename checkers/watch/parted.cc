@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "harness/model/call_site.h"
 
 namespace lockstep::checkers {
 namespace {
@@ -72,7 +75,10 @@ void explain(Parting& parting) {
   const WatchedSight* const before = parting.first == 0 ? nullptr : &sights[parting.first - 1];
   parting.code = Code::kParameterDiffers;
   parting.told_at = parting.first;
-  if (!at.settings_equal() || (before != nullptr && !before->settings_equal())) {
+  if (before == nullptr && parting.series->tensor->late) {
+    parting.code = Code::kInitialValue;
+    parting.why = "nothing was sent when its module was wrapped (init_sync=False)";
+  } else if (!at.settings_equal() || (before != nullptr && !before->settings_equal())) {
     parting.code = Code::kOptimizerStateDiffers;
     parting.why = "the settings of the optimizer differ, and the gradients do not";
     if (before != nullptr && !before->settings_equal())
@@ -134,6 +140,13 @@ bool is_of_replica(const CallSite& site) {
   });
 }
 
+void add_site_of_module(const Member& member, const WatchedTensor& tensor, Finding& finding) {
+  if (tensor.site == 0 || tensor.site >= member.process->sites.size())
+    return;
+  if (auto line = site_of(member.rank, member.process->sites[tensor.site].frames, "made"))
+    finding.sites.push_back(std::move(*line));
+}
+
 bool was_ever_reduced(const WatchedSeries& series) {
   return std::any_of(series.sights.begin(), series.sights.end(), was_reduced);
 }
@@ -162,7 +175,9 @@ std::optional<Parting> parting_of(const WatchedSeries& series, bool replica_is_r
     explain_unreduced(parting);
   if (parting.code == Code::kNone)
     return std::nullopt;
-  if (parting.apart > tolerance_of(*series.tensor))
+  if (parting.code == Code::kInitialValue)  // Who asks for that may mean it.
+    parting.severity = Severity::kNote;
+  else if (parting.apart > tolerance_of(*series.tensor))
     parting.severity = replica_is_reduced ? Severity::kError : Severity::kWarning;
   else  // Where the slice shows nothing a few elements are apart, and nobody knows by how much.
     parting.severity = parting.apart == 0 ? Severity::kWarning : Severity::kNote;

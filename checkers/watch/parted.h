@@ -26,6 +26,9 @@ struct Parting {
 /// Of the reducer's own making: in backward, or in DistributedDataParallel's forward.
 bool is_of_replica(const CallSite& site);
 
+/// The line that made the module of `tensor`, which `member` has.
+void add_site_of_module(const Member& member, const WatchedTensor& tensor, Finding& finding);
+
 /// The gradients given at some step were averaged over all: not zero, and the same everywhere.
 bool was_ever_reduced(const WatchedSeries& series);
 

@@ -54,6 +54,8 @@ std::string_view what_is_wrong(Code code) {
       return "is reduced by nobody";
     case Code::kOptimizerStateDiffers:
       return "is not stepped alike";
+    case Code::kInitialValue:
+      return "was never equal";
     default:
       return "differs";
   }
@@ -122,7 +124,7 @@ class Findings {
     finding.confidence = Confidence::kCertain;
     finding.cause = first.why;
     finding.headline = headline(finding, partings.size());
-    add_site(first, finding);
+    add_site_of_module(group.members.front(), *first.series->tensor, finding);
     return finding;
   }
 
@@ -133,16 +135,6 @@ class Findings {
                        parameters > 1 ? fmt::format(" (and {} more)", parameters - 1) : "",
                        what_is_wrong(finding.code), finding.culprits.empty() ? "between" : "on",
                        who);
-  }
-
-  /// The line that made the module.
-  static void add_site(const Parting& parting, Finding& finding) {
-    const Member& member = parting.series->group->members.front();
-    const std::uint32_t site = parting.series->tensor->site;
-    if (site == 0 || site >= member.process->sites.size())
-      return;
-    if (auto line = site_of(member.rank, member.process->sites[site].frames, "made"))
-      finding.sites.push_back(std::move(*line));
   }
 
   const Run& run_;

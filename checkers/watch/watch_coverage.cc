@@ -40,7 +40,8 @@ WatchCoverage watch_coverage(const Run& run) {
                              ? "no optimizer stepped parameters of a DistributedDataParallel"
                              : "no step was watched on all ranks of a group";
   if (!unseen.empty())
-    coverage.why_nothing += fmt::format("; not seen: {}", fmt::join(unseen, "; "));
+    coverage.not_seen = fmt::format("; not seen: {}", fmt::join(unseen, "; "));
+  coverage.why_nothing += coverage.not_seen;
   if (least == nullptr)
     return coverage;
   coverage.text = fmt::format("watched {} of {} steps", least->watched, least->steps);

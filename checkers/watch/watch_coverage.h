@@ -8,8 +8,9 @@
 namespace lockstep::checkers {
 
 struct WatchCoverage {
-  bool asked{};        ///< The run was to be watched.
-  std::string text{};  ///< "watched 37 of 5,000 steps, 0.8 % of the time from step 17 on".
+  bool asked{};            ///< The run was to be watched.
+  std::string text{};      ///< "watched 37 of 5,000 steps, 0.8 % of the time from step 17 on".
+  std::string not_seen{};  ///< "; not seen: ...", or nothing.
   std::string why_nothing{};
 };
 

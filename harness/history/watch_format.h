@@ -39,7 +39,8 @@ enum class WatchKind : std::uint32_t {
   kNotWatched = 3,
   kNonFinite = 4,
   kEpoch = 5,
-  kHandedIn = 6
+  kHandedIn = 6,
+  kMisuse = 7
 };
 
 struct WatchHead {
@@ -50,7 +51,10 @@ struct WatchHead {
 enum WatchTensorFlag : std::uint32_t {
   kReduced = 1U << 0,  ///< The reducer of its replica owns it.
   kIgnored = 1U << 1,  ///< Its replica was told to leave it alone.
+  kBuffer = 1U << 2,   ///< No parameter.
   kLoose = 1U << 3,    ///< Of no replica: an optimizer has it.
+  kAtStart = 1U << 4,  ///< It was there when its replica was first seen.
+  kLate = 1U << 5,     ///< That was in a forward: nothing was sent when it was made.
 };
 
 /// A tensor of a replica; its name follows. Ids count from 0 in the order of these records.
@@ -74,9 +78,11 @@ struct WatchPointRecord {
   std::uint64_t step;      ///< Of this optimizer, from 1.
   std::uint32_t ordinal;   ///< Among the steps of this optimizer at this position.
   std::uint32_t group;
-  std::uint32_t optimizer;
+  std::uint32_t optimizer;  ///< Or kAfterBroadcast.
   std::uint32_t count;
 };
+constexpr std::uint32_t kAfterBroadcast =
+    ~0U;  ///< The buffers of a replica, that all were just sent.
 static_assert(sizeof(WatchPointRecord) == 48);
 
 enum WatchEntryFlag : std::uint32_t {
@@ -129,18 +135,39 @@ struct WatchNonFiniteRecord {
 };
 static_assert(sizeof(WatchNonFiniteRecord) == 40);
 
-/// What a rank handed to one of the first reductions of a group.
+constexpr std::uint32_t kNoVersion = ~0U;
+
+/// What a rank handed to one of the first reductions of a group, or before a watched step.
 struct WatchHandedInRecord {
   WatchHead head;
   std::uint64_t at_ns;
   std::uint64_t position;  ///< Collectives issued on the group before it.
   std::uint64_t numel;
-  std::uint64_t digest;
-  double norm;
+  WatchValue value;
   std::uint32_t group;
   std::uint32_t site;
+  std::uint32_t version;  ///< How often it was changed in place before; kNoVersion: nobody counts.
+  std::uint32_t sampled;  ///< 1: of the first ones of a group; 0: of those before a watched step.
 };
-static_assert(sizeof(WatchHandedInRecord) == 56);
+static_assert(sizeof(WatchHandedInRecord) == 80);
+
+enum class WatchMisuse : std::uint32_t {
+  kTouched = 1,    ///< Changed in place while an asynchronous collective was in flight.
+  kUndefined = 2,  ///< What a reduce left on a rank that is not its root was handed on.
+};
+
+/// Something that was done with a tensor of a collective.
+struct WatchMisuseRecord {
+  WatchHead head;
+  std::uint64_t at_ns;
+  std::uint64_t position;  ///< Collectives issued on the group before it.
+  std::uint64_t numel;
+  WatchMisuse what;
+  std::uint32_t group;
+  std::uint32_t site;   ///< Of the collective.
+  std::uint32_t later;  ///< Of the one that it was handed to; 0: to an optimizer.
+};
+static_assert(sizeof(WatchMisuseRecord) == 48);
 
 enum WatchEpochFlag : std::uint32_t {
   kEnded = 1U << 0,     ///< The loop came to the loader's end.

@@ -40,7 +40,10 @@ bool take_tensor(std::span<const std::byte> bytes, WatchedValues& values) {
                             .site = record->site,
                             .reduced = (record->flags & kReduced) != 0,
                             .ignored = (record->flags & kIgnored) != 0,
+                            .buffer = (record->flags & kBuffer) != 0,
                             .loose = (record->flags & kLoose) != 0,
+                            .at_start = (record->flags & kAtStart) != 0,
+                            .late = (record->flags & kLate) != 0,
                             .dtype = static_cast<DType>(record->dtype),
                             .numel = record->numel});
   return true;
@@ -85,8 +88,17 @@ bool take_non_finite(std::span<const std::byte> bytes, WatchedValues& values) {
 bool take_handed_in(std::span<const std::byte> bytes, WatchedValues& values) {
   const auto record = fixed_part<WatchHandedInRecord>(bytes);
   if (record)
-    values.handed_in.push_back({record->at_ns, record->position, record->numel, record->digest,
-                                record->norm, record->group, record->site});
+    values.handed_in.push_back({record->at_ns, record->position, record->numel, record->value,
+                                record->group, record->site, record->version,
+                                record->sampled != 0});
+  return record.has_value();
+}
+
+bool take_misuse(std::span<const std::byte> bytes, WatchedValues& values) {
+  const auto record = fixed_part<WatchMisuseRecord>(bytes);
+  if (record)
+    values.misuses.push_back({record->at_ns, record->position, record->numel, record->what,
+                              record->group, record->site, record->later});
   return record.has_value();
 }
 
@@ -171,6 +183,8 @@ bool WatchReader::take(const WatchHead& head, std::span<const std::byte> record,
       return take_epoch(record, values);
     case WatchKind::kHandedIn:
       return take_handed_in(record, values);
+    case WatchKind::kMisuse:
+      return take_misuse(record, values);
   }
   return false;
 }

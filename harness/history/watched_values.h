@@ -17,7 +17,7 @@ struct WatchedTensor {
   std::uint32_t group{};    ///< Index into Process::groups.
   std::uint32_t replica{};  ///< Among those that were made with this group.
   std::uint32_t site{};     ///< Where the replica was made.
-  bool reduced{}, ignored{}, loose{};
+  bool reduced{}, ignored{}, buffer{}, loose{}, at_start{}, late{};
   history::DType dtype{};
   std::uint64_t numel{};
 };
@@ -39,11 +39,19 @@ struct WatchedNonFinite {
   std::uint32_t group{}, site{};
 };
 
-/// What a rank handed to one of the first reductions of a group.
+/// What a rank handed to one of the first reductions of a group, or before a watched step.
 struct WatchedHandedIn {
-  std::uint64_t at_ns{}, position{}, numel{}, digest{};
-  double norm{};
-  std::uint32_t group{}, site{};
+  std::uint64_t at_ns{}, position{}, numel{};
+  history::WatchValue value{};
+  std::uint32_t group{}, site{}, version{};
+  bool sampled{};
+};
+
+/// The words are those of history::WatchMisuseRecord.
+struct WatchedMisuse {
+  std::uint64_t at_ns{}, position{}, numel{};
+  history::WatchMisuse what{};
+  std::uint32_t group{}, site{}, later{};
 };
 
 /// A loop over a DataLoader; the words are those of history::WatchEpochRecord.
@@ -62,6 +70,7 @@ struct WatchedValues {
   std::vector<WatchedPoint> points{};
   std::vector<WatchedNonFinite> non_finite{};
   std::vector<WatchedHandedIn> handed_in{};
+  std::vector<WatchedMisuse> misuses{};
   std::vector<WatchedEpoch> epochs{};
   std::vector<std::string> unseen{};  ///< What was not watched, and why.
   std::uint64_t steps{}, watched{}, dropped{};

@@ -24,15 +24,17 @@ bool all_same(const std::map<Rank, const history::WatchEntry*>& by_rank, std::ui
 /// Of one group: every parameter at every place, by the members that have it.
 class Collector {
  public:
-  explicit Collector(const GroupView& group) : group_(group) {}
+  Collector(const GroupView& group, bool buffers) : group_(group), buffers_(buffers) {}
 
   void add(const Member& member) {
     const WatchedValues& values = *member.process->watched;
     for (const WatchedPoint& point : values.points) {
       if (point.group != member.group)
         continue;
-      for (const history::WatchEntry& entry : point.entries)
-        add(member, values.tensors[entry.tensor], point, entry);
+      for (const history::WatchEntry& entry : point.entries) {
+        if (values.tensors[entry.tensor].buffer == buffers_)
+          add(member, values.tensors[entry.tensor], point, entry);
+      }
     }
   }
 
@@ -68,13 +70,23 @@ class Collector {
   }
 
   const GroupView& group_;
+  bool buffers_;
   std::vector<Key> order_{};
   std::map<Key, const WatchedTensor*> tensors_{};
   std::map<Key, std::map<Place, WatchedSight>> sights_{};
 };
 
-bool is_watched(const Member& member) {
-  return member.process != nullptr && member.process->watched != nullptr;
+std::vector<WatchedSeries> all_series(const std::vector<GroupView>& groups, bool buffers) {
+  std::vector<WatchedSeries> all;
+  for (const GroupView& group : groups) {
+    if (!is_watched(group))
+      continue;
+    Collector collector(group, buffers);
+    for (const Member& member : group.members)
+      collector.add(member);
+    collector.finish(all);
+  }
+  return all;
 }
 
 }  // namespace
@@ -111,17 +123,18 @@ bool WatchedSight::settings_equal() const {
 }
 
 std::vector<WatchedSeries> watched_series(const std::vector<GroupView>& groups) {
-  std::vector<WatchedSeries> all;
-  for (const GroupView& group : groups) {
-    if (group.size < 2 || group.members.size() != static_cast<std::size_t>(group.size) ||
-        !std::all_of(group.members.begin(), group.members.end(), is_watched))
-      continue;
-    Collector collector(group);
-    for (const Member& member : group.members)
-      collector.add(member);
-    collector.finish(all);
-  }
-  return all;
+  return all_series(groups, /*buffers=*/false);
+}
+
+std::vector<WatchedSeries> watched_buffers(const std::vector<GroupView>& groups) {
+  return all_series(groups, /*buffers=*/true);
+}
+
+bool is_watched(const GroupView& group) {
+  return group.size >= 2 && group.members.size() == static_cast<std::size_t>(group.size) &&
+         std::all_of(group.members.begin(), group.members.end(), [](const Member& member) {
+           return member.process != nullptr && member.process->watched != nullptr;
+         });
 }
 
 double distance(const history::WatchValue& a, const history::WatchValue& b) {

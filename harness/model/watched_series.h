@@ -39,8 +39,15 @@ struct WatchedSeries {
   std::vector<WatchedSight> sights{};  ///< Of all members each, who could all be read; in order.
 };
 
-/// Those that every member was watched in, by replica and in the order of their definition.
+/// Of parameters: those that every member was watched in, by replica and in the order of their
+/// definition.
 std::vector<WatchedSeries> watched_series(const std::vector<GroupView>& groups);
+
+/// The same of buffers.
+std::vector<WatchedSeries> watched_buffers(const std::vector<GroupView>& groups);
+
+/// Every member is known, there are two or more, and all were watched.
+bool is_watched(const GroupView& group);
 
 /// How far two values are apart, as a share of the larger one's norm; not finite where one is not.
 double distance(const history::WatchValue& a, const history::WatchValue& b);

@@ -71,7 +71,7 @@ __attribute__((noinline)) Passing::Passing(Groups::Known& known, Call& call, std
     : known_(known), on_device_(call.on_device), on_gpu_(call.gpu >= 0) {
   call.issue.site = call_site(skip + 1);
   if (__atomic_load_n(&recorder->watching, __ATOMIC_ACQUIRE))
-    watch_call(known, call);
+    flight_ = watch_call(known, call);
   ticket_ = recorder->writer->issue({known.handle.load(std::memory_order_relaxed)}, call.issue);
   if (on_gpu_ && !recorder->device_told.load(std::memory_order_relaxed))
     tell_device(call.gpu);
@@ -92,10 +92,14 @@ void Passing::follow(const Future& future) {
     result_ = Result::kUntold;
   } else if (future->completed()) {
     failed_ = future->hasError();
+    if (flight_ != nullptr)
+      watch_landing(*flight_, failed_);
   } else {
     result_ = Result::kLater;
     future->addCallback(
-        [ticket = ticket_](c10::ivalue::Future& done) {
+        [ticket = ticket_, flight = flight_](c10::ivalue::Future& done) {
+          if (flight != nullptr)
+            watch_landing(*flight, done.hasError());
           recorder->writer->completed(ticket, done.hasError());
         },
         /*uses_future=*/false);

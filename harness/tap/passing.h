@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <typeinfo>
 
@@ -33,6 +34,8 @@ extern Recorder* recorder;  ///< Null until the tap has begun.
 
 /// Of the thread that calls; the innermost `skip` native frames are ours.
 std::uint32_t call_site(std::uint32_t skip);
+
+struct Flight;  // See watch.h.
 
 /// Whether Works of one type have a future. Asking one that has none throws, so it is asked once.
 class FutureSupport {
@@ -94,6 +97,7 @@ class Passing {
 
   Groups::Known& known_;
   history::Ticket ticket_;
+  std::shared_ptr<Flight> flight_{};  ///< Of the watch.
   bool on_device_;
   bool on_gpu_;
   enum class Result : std::uint8_t { kThere, kUntold, kLater } result_{Result::kThere};

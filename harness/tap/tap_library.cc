@@ -22,6 +22,8 @@
 #include "harness/tap/tap.cc"
 #include "harness/tap/watch.cc"
 #include "harness/tap/watch_data.cc"
+#include "harness/tap/watch_misuse.cc"
+#include "harness/tap/watch_replicas.cc"
 #include "harness/tap/watched_tensors.cc"
 
 namespace lockstep::tap {

@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "harness/python/variables.h"
 #include "harness/tap/operation.h"
 #include "harness/tap/passing.h"
 #include "harness/tap/watch_state.h"
@@ -56,7 +55,7 @@ void* filled(void*, Arguments, std::ptrdiff_t) {
   return watch->python.new_real(watch->file.writes() ? watch->file.filled() : 1);
 }
 
-/// tensor(group, replica, site, name, tensor, flags, at_start) -> its id
+/// tensor(group, replica, site, name, tensor, flags) -> its id
 void* define_tensor(void*, Arguments arguments, std::ptrdiff_t) {
   const char* const name = watch->python.text(arguments[3]);
   const at::Tensor tensor = tensor_of(watch->python, arguments[4]);
@@ -70,8 +69,8 @@ void* define_tensor(void*, Arguments arguments, std::ptrdiff_t) {
   Counts counts;
   counts.add(tensor);
   const std::uint32_t flags = small(arguments[5]);
-  const bool reduced = (flags & history::kIgnored) == 0 &&
-                       watch->python.number(arguments[6]) != 0 && tensor.requires_grad();
+  const bool reduced = (flags & history::kIgnored) == 0 && (flags & history::kAtStart) != 0 &&
+                       tensor.requires_grad();
   record->group = small(arguments[0]);
   record->replica = small(arguments[1]);
   record->site = small(arguments[2]);
@@ -100,7 +99,7 @@ SeenParameter seen_of(void* tuple) {
     seen.entry.flags |= history::kHooked;
   seen.value = tensor_of(python, python.tuple_item(tuple, 2));
   if (seen.value.defined())
-    seen.gradient = seen.value.grad();
+    seen.gradient = seen.value.unsafeGetTensorImpl()->grad();  // Which warns of nothing.
   void* const state = python.tuple_item(tuple, 3);
   for (std::ptrdiff_t i = 0; i < python.list_size(state); ++i)
     seen.state.push_back(tensor_of(python, python.list_item(state, i)));
@@ -182,6 +181,8 @@ void* look_at_point(void*, Arguments arguments, std::ptrdiff_t) {
   std::vector<SeenParameter> all = all_seen(arguments[5]);
   void* const thread = watch->python.save_thread();  // Other threads may go on meanwhile.
   write_point(all, place);
+  for (const SeenParameter& seen : all)
+    look_for_undefined(place.group, seen.gradient);
   const bool unread =
       std::any_of(all.begin(), all.end(), [](const auto& seen) { return !bytes_of(seen.value); });
   if (unread && !watch->told_unread.exchange(true))
@@ -266,6 +267,16 @@ bool evaluate(const std::string& path, void* names) {
   return result != nullptr;
 }
 
+void find_set_eval_frame() {
+  const PythonApi& python = watch->python;
+  void* found = python.entry(python.modules(), "torch._C");
+  for (const char* const name : {"_dynamo", "eval_frame", "set_eval_frame"})
+    found = found == nullptr ? nullptr : python.attribute(found, name);
+  watch->set_eval_frame = found;
+  if (found == nullptr && python.error() != nullptr)
+    python.forget_error();
+}
+
 /// Called by the interpreter in its main thread, between two instructions of the program's.
 int install(void*) {
   const history::QuietCall quiet;
@@ -273,10 +284,12 @@ int install(void*) {
   if (python.entry(python.modules(), "torch.optim.optimizer") == nullptr ||
       !watch->file.open(recorder->writer->path()))
     return 0;
+  find_set_eval_frame();
   void* const names = namespace_of_script();
   const std::string folder = watch->script.substr(0, watch->script.rfind('/') + 1);
   bool whole = evaluate(watch->script, names);
-  watch->made = whole ? python.entry(names, "made") : nullptr;  // It lives in them.
+  watch->made = whole ? python.entry(names, "made") : nullptr;  // They live in them.
+  watch->sent = whole ? python.entry(names, "sent") : nullptr;
   whole = whole && evaluate(folder + "loaders.py", names);
   if (!whole)
     write_unseen(watch->made == nullptr ? "anything: the script of the watch did not run"
@@ -308,30 +321,6 @@ void write_non_finite(const Groups::Known& known, const Call& call) {
   watch->file.commit(*record);
 }
 
-/// The module that is being wrapped: `self` of the constructor that this thread is in. Its frame
-/// keeps it alive.
-void* replica_being_made() {
-  constexpr int kFramesMax = 8;
-  const PythonSites& sites = recorder->python_sites;
-  const python::Layout& layout = sites.layout();
-  std::uint64_t found = 0;
-  int frames = 0;
-  sites.for_each_frame([&](std::uint64_t frame, std::uint64_t code) {
-    char name[64];
-    if (python::text_at(layout, Direct{}, code + layout.code_name, name, sizeof name) == 0 ||
-        std::strcmp(name, "DistributedDataParallel.__init__") != 0)
-      return ++frames < kFramesMax;
-    python::for_each_local(layout, Direct{}, frame, code, 1,
-                           [&](std::uint64_t, std::uint64_t object) { found = object; });
-    return false;
-  });
-  std::uint64_t type = 0;
-  if (found != 0 && python::load(Direct{}, found + python::kObjectType, type) &&
-      type == reinterpret_cast<std::uint64_t>(watch->python.cell_type))
-    python::load(Direct{}, found + kCellContents, found);
-  return reinterpret_cast<void*>(found);
-}
-
 }  // namespace
 
 void prepare_watch(const char* script) {
@@ -348,31 +337,17 @@ void begin_watch() {
     watch->python.add_pending_call(&install, nullptr);
 }
 
-void watch_call(const Groups::Known& known, const Call& call) {
+std::shared_ptr<Flight> watch_call(const Groups::Known& known, const Call& call) {
   if (is_reduction(call.issue.op) && call.input != nullptr) {
     if (!is_finite(*call.input))
       write_non_finite(known, call);
     look_at_handed_in(known, call);
   }
-  if (watch->python.this_thread() == nullptr)
-    return;
-  void* const replica = replica_being_made();
-  if (replica == nullptr)
-    return;
-  const PythonApi& python = watch->python;
-  const int state = python.ensure();
-  void* const arguments = python.new_tuple(3);
-  python.keep(replica);
-  python.set_item(arguments, 0, replica);
-  python.set_item(arguments, 1, python.new_number(known.handle.load(std::memory_order_relaxed)));
-  python.set_item(arguments, 2, python.new_number(call.issue.site));
-  void* const result = python.call(watch->made, arguments, nullptr);
-  python.release(arguments);
-  if (result != nullptr)
-    python.release(result);
-  else
-    python.forget_error();
-  python.release_state(state);
+  look_for_replica(known, call);
+  if (call.input == nullptr)
+    return nullptr;
+  look_for_undefined(known, call);
+  return flight_of(known, call);
 }
 
 }  // namespace lockstep::tap

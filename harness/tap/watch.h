@@ -2,6 +2,8 @@
 // does in the interpreter is harness/watch/watch.py; what that needs of tensors is here.
 #pragma once
 
+#include <memory>
+
 #include "harness/tap/groups.h"
 #include "harness/tap/operation.h"
 
@@ -15,9 +17,15 @@ void prepare_watch(const char* script);
 /// The process has a group: from now on there is something to watch.
 void begin_watch();
 
+/// A tensor of a collective, from its issue until it is done.
+struct Flight;
+
 /// A call on `known` is about to be issued: by the frames of this thread it may be one by which a
-/// replica is made, and what is handed to it may not be finite.
-void watch_call(const Groups::Known& known, const Call& call);
+/// replica is made, and what is handed to it may not be finite. Null: its tensor is of no interest.
+std::shared_ptr<Flight> watch_call(const Groups::Known& known, const Call& call);
+
+/// It is done; to be called before anybody who waits for it is told.
+void watch_landing(Flight& flight, bool failed);
 
 }  // namespace lockstep::tap
 

@@ -23,7 +23,7 @@ bool tell_script(void* then, void* first, void* result) {
   python.keep(result == nullptr ? python.none : result);
   python.set_item(told, 1, result == nullptr ? python.none : result);
   python.set_item(told, 2, python.new_number(result == nullptr));
-  void* const answer = python.call(then, told, nullptr);
+  void* const answer = call_script(then, told);
   python.release(told);
   if (answer != nullptr)
     python.release(answer);
@@ -121,24 +121,60 @@ void* write_epoch(void*, Arguments arguments, std::ptrdiff_t) {
   return no_value();
 }
 
+constexpr std::uint32_t kGroupsMax = 64;
+std::atomic<std::uint64_t> expecting{~0ULL};  // A bit for each group.
+std::atomic<std::uint32_t> room{};            // For what is handed in before the next step.
+constexpr std::uint32_t kRoom = 256;
+
+/// The first, second, fourth ... of a group; all members count alike.
+bool is_sampled(std::uint32_t group, const Call& call) {
+  constexpr std::uint64_t kCountMax = 64, kNumelMin = 64;
+  static std::atomic<std::uint64_t> counts[kGroupsMax];
+  if (call.issue.numel_in < kNumelMin)
+    return false;
+  const std::uint64_t count = ++counts[group];
+  return count <= kCountMax && (count & (count - 1)) == 0;
+}
+
+bool is_expected(std::uint32_t group) {
+  return (expecting.load(std::memory_order_relaxed) >> group & 1U) != 0 &&
+         room.fetch_add(1, std::memory_order_relaxed) < kRoom;
+}
+
+std::uint32_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? history::kNoVersion
+                               : tensor.unsafeGetTensorImpl()->version_counter().current_version();
+}
+
+/// expect(group, whether): the next step that has its gradients from this group is watched
+void* expect(void*, Arguments arguments, std::ptrdiff_t) {
+  const std::uint32_t group = small(arguments[0]);
+  if (group >= kGroupsMax)
+    return no_value();
+  room.store(0, std::memory_order_relaxed);
+  if (watch->python.number(arguments[1]) != 0)
+    expecting.fetch_or(1ULL << group);
+  else
+    expecting.fetch_and(~(1ULL << group));
+  return no_value();
+}
+
 }  // namespace
 
 std::span<Method> loader_methods() {
   static Method methods[] = {{"around", &guarded<&around>, kFastCall, nullptr},
                              {"digest", &guarded<&digest>, kFastCall, nullptr},
-                             {"epoch", &guarded<&write_epoch>, kFastCall, nullptr}};
+                             {"epoch", &guarded<&write_epoch>, kFastCall, nullptr},
+                             {"expect", &guarded<&expect>, kFastCall, nullptr}};
   return methods;
 }
 
-// The first, second, fourth ... of a group; all members count alike.
 void look_at_handed_in(const Groups::Known& known, const Call& call) {
-  constexpr std::uint64_t kCountMax = 64, kNumelMin = 64, kGroupsMax = 64;
-  static std::atomic<std::uint64_t> counts[kGroupsMax];
   const std::uint32_t group = known.handle.load(std::memory_order_relaxed);
-  const bool counts_here = group < kGroupsMax && call.issue.numel_in >= kNumelMin &&
-                           exponents_of(call.input->scalar_type()).mask != 0;
-  const std::uint64_t count = counts_here ? ++counts[group] : 0;
-  if (count == 0 || count > kCountMax || (count & (count - 1)) != 0 || !watch->file.writes())
+  if (group >= kGroupsMax || exponents_of(call.input->scalar_type()).mask == 0)
+    return;
+  const bool sampled = is_sampled(group, call);
+  if (!(is_expected(group) || sampled) || !watch->file.writes())
     return;
   const auto digest = digest_of(*call.input);
   const std::lock_guard<std::mutex> lock(watch->mutex);
@@ -151,9 +187,10 @@ void look_at_handed_in(const Groups::Known& known, const Call& call) {
   record->group = group;
   record->position = recorder->writer->issued_on({group});
   record->numel = call.issue.numel_in;
-  record->digest = digest->value.digest;
-  record->norm = digest->value.norm;
+  record->value = digest->value;
   record->site = call.issue.site;
+  record->version = version_of(*call.input);
+  record->sampled = sampled ? 1 : 0;
   watch->file.commit(*record);
 }
 

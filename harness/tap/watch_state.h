@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 #include "harness/tap/groups.h"
 #include "harness/tap/operation.h"
 #include "harness/tap/python_api.h"
+#include "harness/tap/watch.h"
 
 #pragma GCC visibility push(hidden)
 
@@ -21,8 +23,9 @@ namespace lockstep::tap {
 struct WatchState {
   std::string script;
   PythonApi python{};
-  void* made = nullptr;  ///< The script's function.
-  std::mutex mutex{};    ///< Of the file.
+  void *made = nullptr, *sent = nullptr;  ///< Functions of the script's.
+  void* set_eval_frame = nullptr;         ///< Of torch.
+  std::mutex mutex{};                     ///< Of the file.
   history::WatchWriter file{};
   std::uint32_t tensors = 0;
   std::atomic<std::uint32_t> non_finite{};
@@ -57,6 +60,22 @@ void* guarded(void* self, Arguments arguments, std::ptrdiff_t count) {
     watch->python.forget_error();
   return result == nullptr ? no_value() : result;
 }
+
+/// Calls a function of the script's, which Dynamo neither sees nor compiles; null: it raised.
+void* call_script(void* function, void* arguments);
+
+/// By the frames of this thread `call`, which is about to be issued, may be one of a replica that
+/// is being made, or one by which buffers are sent to all.
+void look_for_replica(const Groups::Known& known, const Call& call);
+
+/// A tensor that is about to be handed to `call`, and may be changed meanwhile, or is of no use
+/// after it; null: neither. Of Gloo on the CPU alone, whose own changes are known.
+std::shared_ptr<Flight> flight_of(const Groups::Known& known, const Call& call);
+
+/// What a reduce left on a rank that is not its root is handed on: to `call`, which is about to be
+/// issued, or as a gradient to an optimizer of `group`.
+void look_for_undefined(const Groups::Known& known, const Call& call);
+void look_for_undefined(std::uint32_t group, const at::Tensor& gradient);
 
 /// What the script has for the data that loops receive (watch_data.cc).
 std::span<Method> loader_methods();

@@ -17,10 +17,6 @@ loaders = {}  # By the identity of its sampler: a reference to that, its number,
 written = [0]
 
 
-def attributes_of(thing):
-    return getattr(type(thing), "__dictoffset__", 0) and vars(thing) or {}
-
-
 def loader_of(sampler):
     known = loaders.get(id(sampler))
     if known is None or known[0]() is not sampler:
@@ -37,7 +33,9 @@ def samplers_of(sampler):
     for _ in range(6):
         yield sampler
         attributes = attributes_of(sampler)
-        sampler = attributes.get("sampler") or attributes.get("batch_sampler")
+        sampler = attributes.get("sampler")
+        if sampler is None:  # Whether it is true is a question to it.
+            sampler = attributes.get("batch_sampler")
         if sampler is None:
             return
 
@@ -115,6 +113,7 @@ class Iterator:
         self.drawn = []  # Indices of batches that were not yielded so far.
         self.loop = None
         self.astray = False  # What was drawn is not what comes next.
+        self.empty = False  # It ended before it gave anything.
 
 
 def iterator_of(iterator):
@@ -136,6 +135,9 @@ def received(iterator, batch, ended):
     try:
         state, attributes = iterator_of(iterator), vars(iterator)
         if ended:
+            if state.loop is None and attributes["_num_yielded"] == 0 and not state.empty:
+                sampler = attributes["_index_sampler"]
+                state.loop, state.empty = Loop(sampler, loader_of(sampler)), True
             if state.loop is not None:
                 state.loop.close(True)
             state.loop, state.drawn = None, []

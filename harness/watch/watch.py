@@ -6,6 +6,7 @@ with these functions in it:
     arrive(group)            counts a step; collectives issued on the group so far
     tensor(...), point(...)  write down a tensor of a replica, and the values at one step
     unseen(text)             writes down what is not watched, and why
+    expect(group, whether)   whether what is handed to its reductions is written down until the next step
     now()                    nanoseconds
     filled()                 of the room that there is for records
     tell(...)                what the watching takes
@@ -19,7 +20,8 @@ import sys
 import weakref
 
 OFTEN = 16  # The first steps: 1, 2, 4, 8, 16.
-IGNORED, LOOSE = 2, 8  # As watch_format.h has them.
+IGNORED, BUFFER, LOOSE, AT_START, LATE = 2, 4, 8, 16, 32  # As watch_format.h has them.
+AFTER_BROADCAST = (1 << 32) - 1
 WORLD = 0  # The first group of the process.
 
 replicas = []  # In the order in which they were made.
@@ -34,18 +36,23 @@ def tell_unseen(text):
         unseen(text)
 
 
-def parameters_of(module, prefix="", seen=None):
-    """Names and parameters, each once, without asking the module: its methods may be the program's."""
+def tensors_in(module, kind, prefix="", seen=None):
+    """Names and tensors ("_parameters" or "_buffers"), each once, without asking the module: its methods may be the
+    program's."""
     seen = set() if seen is None else seen
     attributes = vars(module)
-    for name, parameter in attributes.get("_parameters", {}).items():
-        if parameter is not None and id(parameter) not in seen:
-            seen.add(id(parameter))
-            yield prefix + name, parameter
+    for name, held in attributes.get(kind, {}).items():
+        if held is not None and id(held) not in seen:
+            seen.add(id(held))
+            yield prefix + name, held
     for name, child in attributes.get("_modules", {}).items():
         if child is not None and id(child) not in seen:
             seen.add(id(child))
-            yield from parameters_of(child, prefix + name + ".", seen)
+            yield from tensors_in(child, kind, prefix + name + ".", seen)
+
+
+def attributes_of(thing):
+    return getattr(type(thing), "__dictoffset__", 0) and vars(thing) or {}
 
 
 def is_plain(value):
@@ -56,31 +63,47 @@ def is_plain(value):
 class Replica:
     """A module that DistributedDataParallel was put around."""
 
-    def __init__(self, ddp, group, site):
+    def __init__(self, ddp, group, site):  # No site: it was not seen when it was made.
         self.wrapper = weakref.ref(ddp)
         self.group = group
         self.number = sum(other.group == group for other in replicas)
         self.site = site
+        self.sent = 0  # Forwards after which its buffers were looked at.
         self.ids = {}
-        ignored = vars(ddp).get("parameters_to_ignore") or ()
-        for name, parameter in parameters_of(vars(ddp)["_modules"]["module"]):
-            self.define(name, parameter, IGNORED if name in ignored else 0, at_start=True)
+        start = AT_START | (0 if site else LATE)
+        for name, parameter in self.tensors("_parameters"):
+            self.define(name, parameter, start)
+        if vars(ddp).get("forward_sync_buffers", vars(ddp).get("broadcast_buffers")) is True:
+            for name, buffer in self.tensors("_buffers"):
+                self.define(name, buffer, start | BUFFER)
 
-    def define(self, name, parameter, flags=0, at_start=False):
-        if is_plain(parameter):
-            self.ids[name] = tensor(self.group, self.number, self.site, name, parameter, flags, at_start)
-        else:
-            tell_unseen(f"parameters that are of class {type(parameter).__name__}")
+    def tensors(self, kind):
+        wrapper = self.wrapper()
+        return () if wrapper is None else tensors_in(vars(wrapper)["_modules"]["module"], kind)
+
+    def define(self, name, held, flags=0):
+        if not is_plain(held):
+            tell_unseen(f"parameters that are of class {type(held).__name__}")
             self.ids[name] = None
+            return
+        if name in (vars(self.wrapper()).get("parameters_to_ignore") or ()):
+            flags |= IGNORED
+        self.ids[name] = tensor(self.group, self.number, self.site, name, held, flags)
+
+    def buffers(self):
+        """As points have them: the program may have put others in their places."""
+        hooked = "buffer_hook" in attributes_of(self.wrapper())
+        for name, buffer in self.tensors("_buffers"):
+            if name not in self.ids:
+                self.define(name, buffer, BUFFER)
+            if self.ids[name] is not None and is_plain(buffer):
+                yield self.ids[name], hooked, buffer, []
 
     def ids_of_parameters(self):
         """As the module is now: parameters come and go."""
-        wrapper = self.wrapper()
-        if wrapper is None:
-            return {}
         found = {}
-        hooked = bool(vars(wrapper).get("_comm_hooks"))
-        for name, parameter in parameters_of(vars(wrapper)["_modules"]["module"]):
+        hooked = bool(attributes_of(self.wrapper()).get("_comm_hooks"))
+        for name, parameter in self.tensors("_parameters"):
             if name not in self.ids:
                 self.define(name, parameter)
             if self.ids[name] is not None and is_plain(parameter):
@@ -104,7 +127,7 @@ class Loose:
                 tell_unseen(f"parameters that are of class {type(parameter).__name__}")
                 continue
             if i not in self.ids:
-                self.ids[i] = tensor(WORLD, self.number, 0, self.prefix + str(i), parameter, LOOSE, False)
+                self.ids[i] = tensor(WORLD, self.number, 0, self.prefix + str(i), parameter, LOOSE)
             if self.ids[i] is not None:
                 found[id(parameter)] = self.ids[i], False
         return found
@@ -118,6 +141,8 @@ class Steps:
     """
 
     def __init__(self):
+        if "torchdata.stateful_dataloader" in sys.modules:
+            tell_unseen("loops over torchdata's StatefulDataLoader")
         self.number = len(optimizers)
         self.group = None
         self.loose = None
@@ -148,6 +173,10 @@ class Steps:
         self.position, self.ordinal = position, 0
         self.moves += 1
         return self.moves & (self.moves - 1) == 0 if self.moves <= OFTEN else crossed
+
+    def next_is_due(self):
+        """Whether the next step of those that are watched often is: what is handed in before it is looked at, too."""
+        return self.moves < OFTEN and self.moves & (self.moves + 1) == 0
 
     def took(self, begun, ended):
         """Chooses the interval so that what is watched takes its share of the time and of the room."""
@@ -193,6 +222,8 @@ def look(optimizer, steps):
                 state = [value for value in state.values() if is_plain(value)] if type(state) is dict else []
                 entries.append((*ids[id(parameter)], parameter, state))
         groups.append((settings_of(group), float(rate) if type(rate) in (int, float) else float("nan"), entries))
+    if steps.moves <= OFTEN and steps.loose is None:  # Of buffers nobody is told but once.
+        groups += [("", float("nan"), list(replica.buffers())) for replica in replicas if replica.group == steps.group]
     point(steps.group, steps.number, steps.position, steps.ordinal, steps.steps, groups)
     steps.took(begun, now())
 
@@ -208,6 +239,9 @@ def watch_step(optimizer):
             steps.look_for_group(optimizer)
         if steps.is_due():
             look(optimizer, steps)
+        if steps.moves <= OFTEN:
+            on_group = [other for other in optimizers.values() if other.group == steps.group]
+            expect(steps.group, any(other.next_is_due() for other in on_group))
     except Exception as error:
         tell_unseen(f"a step: {type(error).__name__}: {error}")
 
@@ -218,6 +252,18 @@ def made(ddp, group, site):
             replicas.append(Replica(ddp, group, site))
     except Exception as error:
         tell_unseen(f"a DistributedDataParallel: {type(error).__name__}: {error}")
+
+
+def sent(ddp, group, position):
+    """Its buffers were sent to all a moment ago."""
+    try:
+        for replica in replicas:
+            if replica.wrapper() is ddp:
+                replica.sent += 1
+                groups = [("", float("nan"), list(replica.buffers()))]
+                point(group, AFTER_BROADCAST, position, 0, replica.sent, groups)
+    except Exception as error:
+        tell_unseen(f"the buffers of a DistributedDataParallel: {type(error).__name__}: {error}")
 
 
 torch = sys.modules["torch"]

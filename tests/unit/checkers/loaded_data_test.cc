@@ -50,8 +50,11 @@ void hand_in(lockstep::Run& run, std::uint64_t zero, std::uint64_t one) {
     process.sites[1].frames = {
         {.file = "train.py", .line = 20, .function = "_engine_run_backward"}};
     for (std::uint64_t at = 1; at <= 4; ++at) {
-      process.watched->handed_in.push_back(
-          {.position = at, .numel = 100, .digest = digest + at, .norm = 1, .site = 1});
+      process.watched->handed_in.push_back({.position = at,
+                                            .numel = 100,
+                                            .value = {.digest = digest + at, .sums = {}, .norm = 1},
+                                            .site = 1,
+                                            .sampled = true});
     }
   }
 }
@@ -121,6 +124,34 @@ TEST(LoadedData, SamplesThatReachNoRankInTwoPasses) {
   // It filled up by one; a restart went on in the middle of the first pass.
   EXPECT_TRUE(checked(read({cut(1, 24), cut(2, 24)}, {cut(1, 23), cut(2, 23)})).findings.empty());
   EXPECT_TRUE(checked(read({cut(1, 12), cut(2, 24)}, {cut(1, 12), cut(2, 24)})).findings.empty());
+}
+
+TEST(LoadedData, SharesThatAreNotAlikeInTwoPasses) {
+  const auto cut = [](std::uint32_t number, std::uint64_t received) {
+    WatchedEpoch one = pass(number, number);
+    one.received = received;
+    return one;
+  };
+  const Verdict verdict = checked(read({cut(1, 24), cut(2, 24)}, {cut(1, 20), cut(2, 20)}));
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].code, Code::kUnequalLengths);
+  EXPECT_EQ(verdict.findings[0].severity, Severity::kWarning);
+  // In one pass alone; where the sampler itself makes shares of different sizes.
+  EXPECT_TRUE(checked(read({cut(1, 24), cut(2, 24)}, {cut(1, 20), cut(2, 24)})).findings.empty());
+  WatchedEpoch first = cut(1, 20), second = cut(2, 20);
+  first.share = second.share = 20;
+  EXPECT_TRUE(checked(read({cut(1, 24), cut(2, 24)}, {first, second})).findings.empty());
+}
+
+TEST(LoadedData, APassThatGaveNothing) {
+  WatchedEpoch empty = pass(1, 0);
+  empty.received = empty.batches = empty.share = 0;
+  EXPECT_TRUE(checked(read({empty}, {empty})).findings.empty());  // Nobody dropped anything.
+  empty.flags |= history::kDropsLast;
+  const Verdict verdict = checked(read({empty}, {empty}));
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].code, Code::kEmptyEpoch);
+  EXPECT_TRUE(checked(read({empty}, {pass(1, 0)})).findings.empty());
 }
 
 TEST(LoadedData, WhereNothingWasSeenNothingIsSaid) {

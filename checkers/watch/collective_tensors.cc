@@ -1,0 +1,98 @@
+#include "checkers/watch/collective_tensors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "checkers/watch/parted.h"
+#include "checkers/watch/watch_coverage.h"
+#include "harness/model/call_site.h"
+
+namespace lockstep::checkers {
+namespace {
+
+constexpr std::size_t kTimesMin =
+    3;  // Once may be a moment at which the two were seen the wrong way round.
+
+using Key = std::tuple<const Process*, history::WatchMisuse, std::uint32_t, std::uint32_t>;
+using Misuses = std::vector<const WatchedMisuse*>;
+
+bool is_known(const Process& process, std::uint32_t site) {
+  return site != 0 && site < process.sites.size();
+}
+
+std::map<Key, Misuses> by_line(const Run& run) {
+  std::map<Key, Misuses> all;
+  for (const Process& process : run.processes) {
+    if (!process.rank || process.watched == nullptr)
+      continue;
+    for (const WatchedMisuse& misuse : process.watched->misuses) {
+      // What DistributedDataParallel does with its own buckets is its own affair.
+      if (is_known(process, misuse.site) && !is_of_replica(process.sites[misuse.site]))
+        all[{&process, misuse.what, misuse.site, misuse.later}].push_back(&misuse);
+    }
+  }
+  std::erase_if(all, [](const auto& entry) {
+    return std::get<1>(entry.first) == history::WatchMisuse::kTouched &&
+           entry.second.size() < kTimesMin;
+  });
+  return all;
+}
+
+void add_site(const Process& process, std::uint32_t site, const char* role, Finding& finding) {
+  if (!is_known(process, site))
+    return;
+  if (auto line = site_of(*process.rank, process.sites[site].frames, role))
+    finding.sites.push_back(std::move(*line));
+}
+
+Finding told(const Key& key, const Misuses& misuses) {
+  const auto& [process, what, site, later] = key;
+  const bool touched = what == history::WatchMisuse::kTouched;
+  Finding finding{.code = touched ? Code::kTouchedInFlight : Code::kUndefinedResult,
+                  .severity = Severity::kWarning,
+                  .confidence = Confidence::kCertain};
+  finding.at_ns = misuses.front()->at_ns;
+  finding.culprits.insert(*process->rank);
+  if (touched) {
+    finding.headline =
+        fmt::format("rank {} changed a tensor while an asynchronous collective used it, {} times",
+                    process->rank->value, misuses.size());
+    finding.evidence.push_back(
+        fmt::format("{} elements, changed in place after the call and before it was done",
+                    misuses.front()->numel));
+    finding.cause = "nothing waits between the call and the change";
+  } else {
+    finding.headline =
+        fmt::format("rank {} hands on to {} what a reduce left there, which is no result",
+                    process->rank->value, later == 0 ? "an optimizer" : "a collective");
+    finding.evidence.push_back(
+        fmt::format("{} elements: not what the rank handed in, and not changed since the reduce",
+                    misuses.front()->numel));
+    finding.cause = "only the root of a reduce has its result";
+  }
+  add_site(*process, site, "culprit", finding);
+  add_site(*process, later, "used", finding);
+  return finding;
+}
+
+}  // namespace
+
+Verdict CollectiveTensors::check(const Job& job) const {
+  Verdict verdict{.name = std::string(name()), .outcome = Outcome::kSkipped};
+  if (!watch_coverage(job.run()).asked) {
+    verdict.reason = "values were not watched";
+    return verdict;
+  }
+  verdict.outcome = Outcome::kPass;
+  for (const auto& [key, misuses] : by_line(job.run()))
+    verdict.findings.push_back(told(key, misuses));
+  return verdict;
+}
+
+}  // namespace lockstep::checkers

@@ -1,0 +1,138 @@
+#include "checkers/watch/sent_buffers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "checkers/watch/parted.h"
+#include "checkers/watch/watch_coverage.h"
+#include "harness/model/watched_series.h"
+
+namespace lockstep::checkers {
+namespace {
+
+constexpr std::size_t kSentMin = 3;   // Forwards, of which one would do.
+constexpr std::size_t kStepsMin = 4;  // At which statistics are apart.
+constexpr std::size_t kNamesMax = 8;
+
+using Key = std::pair<const GroupView*, std::uint32_t>;  // Of a replica.
+
+struct OfReplica {
+  std::vector<const WatchedSeries*> sent{};   ///< That were not equal after they were sent.
+  std::vector<const WatchedSeries*> apart{};  ///< Running statistics, before a step.
+  bool is_sent{};                             ///< Some forward sent buffers.
+};
+
+bool is_apart(const WatchedSight& sight) { return !sight.values_equal(); }
+
+std::size_t times_apart(const WatchedSeries& series) {
+  return static_cast<std::size_t>(
+      std::count_if(series.sights.begin(), series.sights.end(), is_apart));
+}
+
+bool is_statistic(std::string_view name) {
+  return name.ends_with("running_mean") || name.ends_with("running_var");
+}
+
+bool is_hooked(const WatchedSeries& series) {
+  return std::any_of(series.sights.begin(), series.sights.end(),
+                     [](const WatchedSight& sight) { return sight.any_has(history::kHooked); });
+}
+
+std::map<Key, OfReplica> by_replica(const std::vector<WatchedSeries>& all) {
+  std::map<Key, OfReplica> replicas;
+  for (const WatchedSeries& series : all) {
+    OfReplica& replica = replicas[{series.group, series.replica}];
+    const std::size_t apart = times_apart(series);
+    if (series.optimizer == history::kAfterBroadcast) {
+      replica.is_sent = true;
+      // Equal once, they are sent; what is never equal after it is not.
+      if (apart >= kSentMin && apart == series.sights.size() && !series.tensor->ignored &&
+          series.tensor->at_start && !is_hooked(series))
+        replica.sent.push_back(&series);
+    } else if (apart >= kStepsMin && is_apart(series.sights.back()) && !series.tensor->ignored &&
+               is_statistic(series.tensor->name)) {
+      replica.apart.push_back(&series);
+    }
+  }
+  return replicas;
+}
+
+Finding finding_of(const std::vector<const WatchedSeries*>& all, Severity severity) {
+  const WatchedSeries& first = *all.front();
+  Finding finding{
+      .code = Code::kBufferDiffers, .severity = severity, .confidence = Confidence::kCertain};
+  const WatchedSight& sight = *std::find_if(first.sights.begin(), first.sights.end(), is_apart);
+  finding.step = static_cast<std::int64_t>(sight.step);
+  finding.at_ns = sight.at_ns;
+  finding.group = first.group->label();
+  for (const auto& [rank, entry] : sight.by_rank)
+    finding.affected.insert(rank);
+  for (const WatchedSeries* const series : all) {
+    if (finding.names.size() < kNamesMax &&
+        (finding.names.empty() || finding.names.back() != series->tensor->name))
+      finding.names.push_back(series->tensor->name);
+  }
+  add_site_of_module(first.group->members.front(), *first.tensor, finding);
+  return finding;
+}
+
+std::string first_and_more(const std::vector<const WatchedSeries*>& all) {
+  return all.size() > 1 ? fmt::format("{} (and {} more)", all.front()->tensor->name, all.size() - 1)
+                        : all.front()->tensor->name;
+}
+
+/// The program may keep a buffer of its own out of what it sends: nobody says that it must not.
+Finding not_sent(const std::vector<const WatchedSeries*>& all) {
+  Finding finding = finding_of(all, Severity::kWarning);
+  finding.headline = fmt::format("{} differs after each forward that sent the buffers to all",
+                                 first_and_more(all));
+  finding.evidence.push_back(
+      fmt::format("looked at after {} of them, and apart each time", all.front()->sights.size()));
+  return finding;
+}
+
+Finding statistics(const OfReplica& replica) {
+  Finding finding = finding_of(replica.apart, Severity::kNote);
+  finding.headline = fmt::format("{} is each rank's own", first_and_more(replica.apart));
+  finding.evidence.push_back(
+      fmt::format("apart before {} watched steps", times_apart(*replica.apart.front())));
+  finding.cause =
+      replica.is_sent
+          ? "each rank normalizes by its own batch, and the running statistics of one rank are "
+            "sent to all: those of all data need SyncBatchNorm"
+          : "nothing sends them: a checkpoint of one rank has that rank's, and evaluation "
+            "differs between ranks";
+  return finding;
+}
+
+}  // namespace
+
+Verdict SentBuffers::check(const Job& job) const {
+  Verdict verdict{.name = std::string(name()), .outcome = Outcome::kSkipped};
+  const std::vector<WatchedSeries> all = watched_buffers(job.groups());
+  verdict.examined["buffers"] = all.size();
+  if (!watch_coverage(job.run()).asked) {
+    verdict.reason = "values were not watched";
+    return verdict;
+  }
+  if (all.empty()) {
+    verdict.reason = "no buffer of a DistributedDataParallel was seen on all ranks";
+    return verdict;
+  }
+  verdict.outcome = Outcome::kPass;
+  for (const auto& [key, replica] : by_replica(all)) {
+    if (!replica.sent.empty())
+      verdict.findings.push_back(not_sent(replica.sent));
+    if (!replica.apart.empty())
+      verdict.findings.push_back(statistics(replica));
+  }
+  return verdict;
+}
+
+}  // namespace lockstep::checkers
