@@ -200,10 +200,14 @@ Result<void> CaseRunner::play(const Case& cell) {
 }
 
 Result<CaseReport> CaseRunner::run(const Case& cell) {
+  const std::uint64_t begun_ns = now_ns();
   if (auto played = play(cell); !played)
     return played.error();
   std::map<std::string, std::string> versions;
-  return judge_played(cell, history::case_path(suite_.path(), cell.id), versions);
+  auto report = judge_played(cell, history::case_path(suite_.path(), cell.id), versions);
+  if (report)
+    report->wall_s = static_cast<double>(now_ns() - begun_ns) / 1e9;
+  return report;
 }
 
 }  // namespace lockstep

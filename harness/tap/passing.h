@@ -12,6 +12,7 @@
 #include "harness/tap/groups.h"
 #include "harness/tap/operation.h"
 #include "harness/tap/python_sites.h"
+#include "harness/tap/watch.h"
 
 #pragma GCC visibility push(hidden)
 
@@ -35,7 +36,6 @@ extern Recorder* recorder;  ///< Null until the tap has begun.
 /// Of the thread that calls; the innermost `skip` native frames are ours.
 std::uint32_t call_site(std::uint32_t skip);
 
-struct Flight;  // See watch.h.
 
 /// Whether Works of one type have a future. Asking one that has none throws, so it is asked once.
 class FutureSupport {
@@ -97,7 +97,7 @@ class Passing {
 
   Groups::Known& known_;
   history::Ticket ticket_;
-  std::shared_ptr<Flight> flight_{};  ///< Of the watch.
+  c10::intrusive_ptr<Flight> flight_{};  ///< Of the watch.
   bool on_device_;
   bool on_gpu_;
   enum class Result : std::uint8_t { kThere, kUntold, kLater } result_{Result::kThere};

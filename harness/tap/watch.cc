@@ -337,7 +337,7 @@ void begin_watch() {
     watch->python.add_pending_call(&install, nullptr);
 }
 
-std::shared_ptr<Flight> watch_call(const Groups::Known& known, const Call& call) {
+c10::intrusive_ptr<Flight> watch_call(const Groups::Known& known, const Call& call) {
   if (is_reduction(call.issue.op) && call.input != nullptr) {
     if (!is_finite(*call.input))
       write_non_finite(known, call);

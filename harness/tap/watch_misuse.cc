@@ -12,19 +12,6 @@
 
 namespace lockstep::tap {
 
-/// Neither keeps its tensor alive nor counts as a reference to it: the program's own are counted by
-/// autograd.
-using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
-
-struct Flight {
-  WeakTensor tensor;
-  std::uint32_t version{};
-  bool may_be_touched{};  ///< It is the whole of what its counter counts.
-  bool is_undefined{};    ///< After it.
-  std::uint64_t digest{};
-  history::WatchMisuseRecord record{};  ///< Should there be something to tell.
-};
-
 namespace {
 
 /// What a reduce has left. By its bytes it is known again: another tensor may lie there later.
@@ -109,7 +96,7 @@ void keep_left(const Flight& flight, const at::Tensor& tensor) {
 
 }  // namespace
 
-std::shared_ptr<Flight> flight_of(const Groups::Known& known, const Call& call) {
+c10::intrusive_ptr<Flight> flight_of(const Groups::Known& known, const Call& call) {
   const c10d::Backend* const backend = known.backend.load(std::memory_order_relaxed);
   if (backend == nullptr || call.on_device || !leaves_counter(call) ||
       !is_looked_at(call.issue.site))
@@ -121,7 +108,7 @@ std::shared_ptr<Flight> flight_of(const Groups::Known& known, const Call& call) 
   if (!(reduces_away || may_be_touched) || tensor.is_inference() || bytes_of(tensor) == nullptr ||
       backend->getBackendName() != "gloo")
     return nullptr;
-  auto flight = std::make_shared<Flight>(Flight{WeakTensor(tensor.getIntrusivePtr())});
+  auto flight = c10::make_intrusive<Flight>(WeakTensor(tensor.getIntrusivePtr()));
   flight->version = tensor.unsafeGetTensorImpl()->version_counter().current_version();
   flight->may_be_touched = may_be_touched;
   flight->is_undefined = reduces_away;

@@ -70,7 +70,7 @@ void look_for_replica(const Groups::Known& known, const Call& call);
 
 /// A tensor that is about to be handed to `call`, and may be changed meanwhile, or is of no use
 /// after it; null: neither. Of Gloo on the CPU alone, whose own changes are known.
-std::shared_ptr<Flight> flight_of(const Groups::Known& known, const Call& call);
+c10::intrusive_ptr<Flight> flight_of(const Groups::Known& known, const Call& call);
 
 /// What a reduce left on a rank that is not its root is handed on: to `call`, which is about to be
 /// issued, or as a gradient to an optimizer of `group`.
