@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -111,7 +112,8 @@ Result<Played> Lanes::wait() {
   }
 }
 
-/// "INDEX NANOSECONDS", or "KIND: WHAT" of an error that keeps every case from running.
+/// "INDEX NANOSECONDS", or "KIND: WHAT", a tab and the help of an error that keeps every case from
+/// running.
 Result<Played> Lanes::answer(std::size_t lane) {
   Lane& of = lanes_[lane];
   const std::size_t end = of.said.find('\n');
@@ -125,8 +127,12 @@ Result<Played> Lanes::answer(std::size_t lane) {
     played.took_ns = took;
     return played;
   }
-  if (std::sscanf(line.c_str(), "%d: %n", &kind, &at) == 1 && at > 0)
-    return Error{static_cast<Error::Kind>(kind), line.substr(static_cast<std::size_t>(at)), ""};
+  if (std::sscanf(line.c_str(), "%d: %n", &kind, &at) == 1 && at > 0) {
+    const std::string text = line.substr(static_cast<std::size_t>(at));
+    const std::size_t tab = std::min(text.find('\t'), text.size());
+    return Error{static_cast<Error::Kind>(kind), text.substr(0, tab),
+                 text.substr(std::min(tab + 1, text.size()))};
+  }
   return Error{Error::Kind::kEnvironment, fmt::format("a process that runs cases said: {}", line),
                ""};
 }
@@ -138,7 +144,8 @@ int serve_cases(launch::Supervisor& supervisor, const SuiteOptions& options,
     const std::uint64_t begun_ns = now_ns();
     const Result<void> played = runner.play(cases[index]);
     if (!played) {
-      fmt::print("{}: {}\n", static_cast<int>(played.error().kind), played.error().what);
+      const Error& error = played.error();
+      fmt::print("{}: {}\t{}\n", static_cast<int>(error.kind), error.what, error.help);
       std::fflush(stdout);
       return 1;
     }

@@ -16,6 +16,7 @@
 #include <filesystem>
 
 #include "harness/base/check.h"
+#include "harness/history/run_files.h"
 #include "harness/launch/interrupts.h"
 #include "harness/launch/job_file.h"
 #include "harness/os/exit_report.h"
@@ -106,6 +107,19 @@ void end_job(const os::Family& family) {
   }
 }
 
+/// What was recorded for the run by processes that were ended together with their own guards, as
+/// the cases of a suite are.
+void take_back_of(const std::string& run_directory) {
+  if (run_directory.empty())
+    return;
+  for (const history::DeadLive& live : history::dead_live_directories()) {
+    if (!live.history.starts_with(run_directory + "/"))
+      continue;
+    if (auto taken = history::take_back(live); !taken)
+      complain(taken.error().what);
+  }
+}
+
 }  // namespace
 
 bool proc_is_ours() {
@@ -159,6 +173,7 @@ int run_guarded(const std::function<int(Supervisor&)>& body) {
   const std::string run_directory = (*cleanup)->run_directory();
   for (const std::string& problem : (*cleanup)->settle_all())
     complain(problem);
+  take_back_of(run_directory);
   // The signals stay blocked: one that arrives now must not take the exit status away.
   return status_after(report && *report ? **report : os::ExitReport{}, run_directory);
 }

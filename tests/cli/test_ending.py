@@ -61,24 +61,34 @@ class Job:
     def __init__(self, test: ProgramTest, *arguments: str) -> None:
         self.directory = test.directory
         self.process = subprocess.Popen(
-            [PROGRAM, *SLOW, "--run-dir", "run", *arguments], cwd=test.directory, env=environment(),
+            [PROGRAM, *SLOW, "--jobs", "2", "--run-dir", "run", *arguments], cwd=test.directory, env=environment(),
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True,
         )
         test.addCleanup(self.discard)
         self.guard = self.process.pid
         self.supervisor = wait_until(lambda: children_of(self.guard), DEADLINE_S, "a supervisor")[0]
+        self.lanes = wait_until(self.find_lanes, DEADLINE_S, "two lanes with a warm parent")
         self.rank = wait_until(self.find_rank, DEADLINE_S, "a rank")
-        self.marker = job_of(self.rank)
+        # Each lane is a job of its own, within this one.
+        self.markers = {job_of(p) for lane in self.lanes for p in (parent_of(lane), *children_of(lane)) if job_of(p)}
+
+    def find_lanes(self) -> list[int]:
+        """They run the cases: children of guards of their own, which are children of the supervisor."""
+        lanes = [p for guard in children_of(self.supervisor) for p in children_of(guard)]
+        return lanes if len(lanes) == 2 and all(self.find_warm_parents(lane) for lane in lanes) else []
 
     def find_rank(self) -> int:
-        """A rank in a process group and with a conversation: a child of the supervisor that a warm parent forked."""
-        warm = self.find_warm_parents()
-        ranks = [p for p in children_of(self.supervisor) if p not in warm and job_of(p)]
-        return ranks[0] if len(ranks) >= 3 else 0
+        """A rank in a process group and with a conversation: a child of a lane that a warm parent forked."""
+        for lane in self.lanes:
+            warm = self.find_warm_parents(lane)
+            ranks = [p for p in children_of(lane) if p not in warm and job_of(p)]
+            if len(ranks) >= 3:
+                return ranks[0]
+        return 0
 
-    def find_warm_parents(self) -> list[int]:
+    def find_warm_parents(self, lane: int) -> list[int]:
         """They were started, not forked: each is the only one with its own command line before ranks exist."""
-        mine = sorted(p for p in children_of(self.supervisor) if b"--warm" in read(f"/proc/{p}/cmdline"))
+        mine = sorted(p for p in children_of(lane) if b"--warm" in read(f"/proc/{p}/cmdline"))
         seen, warm = set(), []
         for pid in mine:
             command = read(f"/proc/{pid}/cmdline")
@@ -88,7 +98,7 @@ class Job:
         return warm
 
     def members(self) -> list[int]:
-        return [p for p in pids() if alive(p) and (p in (self.guard, self.supervisor) or job_of(p) == self.marker)]
+        return [p for p in pids() if alive(p) and (p in (self.guard, self.supervisor) or job_of(p) in self.markers)]
 
     def left_in_shared_places(self) -> list[str]:
         """Only this run's: others may be on the machine."""
@@ -100,7 +110,7 @@ class Job:
         return self.process.returncode, out.decode(), err.decode()
 
     def discard(self) -> None:
-        for pid in self.members():
+        for pid in self.members() if hasattr(self, "markers") else [self.guard]:
             os.kill(pid, signal.SIGKILL)
         self.process.wait()
         for stream in (self.process.stdout, self.process.stderr):
@@ -141,7 +151,7 @@ class Ending(ProgramTest):
 
     def test_warm_parent_killed(self) -> None:
         job = Job(self)
-        os.kill(job.find_warm_parents()[0], signal.SIGKILL)
+        os.kill(job.find_warm_parents(parent_of(job.rank))[0], signal.SIGKILL)
         status, out, err = job.end()
         self.assertIn(status, (0, 2), out + err)
         self.assertNotIn("error[", out)
@@ -196,7 +206,7 @@ class NoSpace(ProgramTest):
         (self.directory / "place").mkdir()
         script = f'{mount} && exec "$0" "$@"'
         return subprocess.run(
-            ["unshare", "-m", "sh", "-c", script, PROGRAM, *SLOW, "-n", "2", "--run-dir", "place/run"],
+            ["unshare", "-m", "sh", "-c", script, PROGRAM, *SLOW, "-n", "2", "--jobs", "1", "--run-dir", "place/run"],
             cwd=self.directory, env=environment(), capture_output=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL,
         )
 
