@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,7 +17,6 @@
 
 #include "harness/base/clock.h"
 #include "harness/launch/spawn.h"
-#include "harness/os/exit_report.h"
 #include "scenarios/case_runner.h"
 
 namespace lockstep {
@@ -70,7 +70,7 @@ Lanes::~Lanes() {
     if (!lane.process.wait_ended(until))
       lane.process.signal(SIGKILL);
     (void)lane.process.wait_ended(until + kEndMayTake);
-    os::reap_pid_if_ended(lane.process.pid());
+    (void)::waitpid(lane.process.pid(), nullptr, WNOHANG);
     supervisor_.release(lane.process);
   }
 }

@@ -36,7 +36,6 @@ extern Recorder* recorder;  ///< Null until the tap has begun.
 /// Of the thread that calls; the innermost `skip` native frames are ours.
 std::uint32_t call_site(std::uint32_t skip);
 
-
 /// Whether Works of one type have a future. Asking one that has none throws, so it is asked once.
 class FutureSupport {
  public:
