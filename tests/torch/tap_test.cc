@@ -16,9 +16,9 @@
 
 #include "fixtures/implementations/ddp.h"
 #include "fixtures/implementations/process_group.h"
-#include "harness/history/reader.h"
 #include "harness/tap/throw_site.h"
 #include "tests/torch/ranks.h"
+#include "tests/torch/tapped.h"
 
 namespace lockstep::test {
 namespace {
@@ -30,50 +30,10 @@ using history::Op;
 using history::ReduceOp;
 using Tensors = std::vector<Tensor>;
 
-void begin_tap(const RankContext& context, bool sites = true) {
-  const fs::path directory = context.directory / ("history" + std::to_string(context.rank));
-  fs::create_directory(directory);
-  require(tap::start({.directory = directory.c_str(),
-                      .rank = context.rank,
-                      .world_size = context.world,
-                      .sites = sites}),
-          "a history file in " + directory.string());
-}
-
-Process read_rank(const fs::path& directory, int rank) {
-  for (const auto& entry : fs::directory_iterator(directory / ("history" + std::to_string(rank)))) {
-    auto source = history::FileSource::open(entry.path().string());
-    if (!source)
-      continue;
-    history::ProcessReader reader(std::move(*source), entry.path().filename().string());
-    const auto read = reader.poll(/*final=*/true);
-    EXPECT_TRUE(read) << read.error().what;
-    return reader.process();
-  }
-  ADD_FAILURE() << "rank " << rank << " wrote no history";
-  return {};
-}
-
 std::string shown(const Collective& c) {
   return std::string(name_of(c.op)) + " " + std::to_string(c.numel_in) + "->" +
          std::to_string(c.numel_out) + " " + std::string(name_of(c.dtype)) + " " +
          std::string(name_of(c.reduce_op)) + " root " + std::to_string(c.root);
-}
-
-std::vector<Process> seen_on_two(const std::function<void(RankContext&)>& body) {
-  std::vector<Process> seen;
-  run_ranks(
-      2,
-      [&](RankContext& context) -> std::string {
-        begin_tap(context);
-        body(context);
-        tap::stop();
-        return "";
-      },
-      [&](const fs::path& directory) {
-        seen = {read_rank(directory, 0), read_rank(directory, 1)};
-      });
-  return seen;
 }
 
 TEST(Tap, SeesEveryCollectiveOfADdpStep) {
@@ -121,28 +81,6 @@ TEST(Tap, SeesEveryCollectiveOfADdpStep) {
     EXPECT_TRUE(process.closed);
   }
   EXPECT_EQ(seen[0].sites.size(), seen[1].sites.size());
-}
-
-__attribute__((noinline)) void reduce_once(c10d::ProcessGroup& group) {
-  Tensors one{at::ones({1}, at::kFloat)};
-  group.allreduce(one)->wait();
-}
-
-TEST(Tap, AFunctionThatIsCalledFromTwoLinesHasTwoSites) {
-  const std::vector<Process> seen = seen_on_two([](RankContext& context) {
-    for (int round = 0; round < 3; ++round) {
-      reduce_once(*context.group);
-      reduce_once(*context.group);
-    }
-  });
-  ASSERT_EQ(seen.size(), 2U);
-  const std::vector<Collective>& calls = seen[0].collectives;
-  ASSERT_EQ(calls.size(), 6U);
-  for (std::size_t i = 2; i < calls.size(); ++i)
-    EXPECT_EQ(calls[i].site, calls[i - 2].site);
-  EXPECT_NE(calls[0].site, calls[1].site);
-  const auto& frames = seen[0].sites.at(calls[0].site).frames;
-  EXPECT_EQ(frames.size(), seen[0].sites.at(calls[1].site).frames.size());
 }
 
 // Every operator of c10d that Gloo has, on two ranks. By the names that every supported torch has.
