@@ -113,6 +113,14 @@ Result<history::JournalWriter> open_journal(const SuiteOptions& options,
   return history::JournalWriter::create(directory.journal());
 }
 
+CaseReport report_on(const Case& cell, const Run& run, const std::string& directory,
+                     std::map<std::string, std::string>& versions) {
+  versions = run.plan.versions;
+  CaseReport report = judge_case(cell, run);
+  report.run_directory = directory;
+  return report;
+}
+
 Result<CaseReport> judge_saved_case(const std::string& directory,
                                     std::map<std::string, std::string>& versions) {
   const Result<Run> run = history::open_run(directory);
@@ -122,10 +130,7 @@ Result<CaseReport> judge_saved_case(const std::string& directory,
   if (!cell)
     return Error{cell.error().kind,
                  fmt::format("{} cannot be judged: {}", directory, cell.error().what), ""};
-  versions = run->plan.versions;
-  CaseReport report = judge_case(*cell, *run);
-  report.run_directory = directory;
-  return report;
+  return report_on(*cell, *run, directory, versions);
 }
 
 }  // namespace
@@ -338,10 +343,7 @@ Result<CaseReport> judge_played(const Case& cell, const std::string& directory,
     return run.error();
   Case judged = cell;
   judged.expected_site = run->plan.expected_site;
-  versions = run->plan.versions;
-  CaseReport report = judge_case(judged, *run);
-  report.run_directory = directory;
-  return report;
+  return report_on(judged, *run, directory, versions);
 }
 
 Result<Report> judge_saved(const std::string& directory) {

@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
-#include <sstream>
+#include <string_view>
 
 #include "harness/entry/cache.h"
 #include "harness/entry/tool.h"
