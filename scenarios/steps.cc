@@ -128,7 +128,8 @@ Json step_request(const Conversation& talk, const StepPlan& plan, Rank rank, std
                {"zero_grad", micro == 0},
                {"optimize", plan.optimize && plan.grad && last},
                {"loss", plan.loss},
-               {"forwards", plan.forwards}};
+               {"forwards", plan.forwards},
+               {"must_refuse", talk.cell().option("refuses") == "step"}};
   if (plan.memory)
     request["memory"] = true;
   add_extras(plan, 1, request);

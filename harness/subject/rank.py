@@ -132,8 +132,8 @@ class RankHost:
         self.options = request.get("options", {})
         self.optimizer = Optimizer(self.options.get("optimizer", "sgd"), float(self.options.get("learning_rate", 0)))
         self.joined = self.adapter = None
-        if "unfit" in self.options and self.rank == self.world - 1:
-            make_unfit(self.model, self.options["unfit"])
+        if "unfit" in self.options:
+            make_unfit(self.model, self.options["unfit"], self.rank == self.world - 1)
         part = self.subject.part(request["implementation"])
         self.adapter = part.adapt(self.model, self.options)
         if "join" in self.options:
@@ -290,8 +290,13 @@ class RankHost:
         return self.epochs.epoch(request)
 
 
-def make_unfit(model, how):
-    """One rank's module is another one than that of the others."""
+def make_unfit(model, how, is_last_rank):
+    """The last rank's module is another one than that of the others, or every rank's has nothing to train."""
+    if how == "frozen":
+        model.requires_grad_(False)
+        return
+    if not is_last_rank:
+        return
     if how == "fewer":
         model.fc4.bias = None
         return

@@ -88,7 +88,7 @@ class Suite:
             record["reason"] = "no cell reaches it"
         undecided = None
         while cells and record["outcome"] == "survived":
-            size = 3 if len(cells) == len(self.order(mutant)) else 12
+            size = 4 if len(cells) == len(self.order(mutant)) else 12
             some, cells = cells[:size], cells[size:]
             limit_s = 30 + 10 * sum(self.cost[cell] for cell in some)
             cases = self.run(some, mutant.number, limit_s)
@@ -96,15 +96,13 @@ class Suite:
                 record |= self.time_out(some, limit_s)
                 break
             for cell in some:
-                case = cases.get(cell)
-                if case is None:
-                    continue
-                if case["verdict"] == "fail":
+                case = cases.get(cell, {"verdict": "pass"})
+                if case["verdict"] == "fail" and record["outcome"] != "finding":
                     codes = codes_of(self.folder / "run", case)
                     crash = codes[0] in ("LS101", "LS102", "LS103", "LS301", "LS303")
-                    record |= {"outcome": "crash" if crash else "finding", "cell": cell, "codes": codes}
-                    self.kills[mutant.file, cell] = self.kills.get((mutant.file, cell), 0) + 1
-                    break
+                    if not crash or record["outcome"] == "survived":  # A finding says more than a crash does.
+                        record |= {"outcome": "crash" if crash else "finding", "cell": cell, "codes": codes}
+                    self.kills[mutant.file, cell] = self.kills.get((mutant.file, cell), 0) + (0.2 if crash else 1)
                 if case["verdict"] == "undecided" and undecided is None:
                     undecided = {"outcome": "undecided", "cell": cell, "reason": case["reason"]}
             if not cases:
