@@ -26,16 +26,28 @@ struct Unfit {
 // In the forward of a normalisation over all ranks, by every one of them.
 std::vector<Case> normalisations() {
   constexpr Unfit kUnfit[] = {
-      {"channels", "[rows, channels, ...]"},   {"integers", "[rows, channels, ...]"},
-      {"vector", "[rows, channels, ...]"},     {"width", "weight"},
+      {"channels", "floating"},   {"integers", "floating"},
+      {"vector", "floating"},     {"width", "weight"},
       {"variance", "running_var"},             {"counter", "num_batches_tracked"},
-      {"graph", "yes yes no"}, {"one_row", "more than 1 value per channel"}};
+      {"graph", "differ"}, {"one_row", "training"}};
   std::vector<Case> cells;
   for (const Unfit& unfit : kUnfit)
     cells.push_back(
         cell_of("ddp", 3, unfit.how,
                 {{"model", "bn_rows"}, {"sync_bn", "on"}, {"refuses", "step"}, {"naming", unfit.naming}}));
   return cells;
+}
+
+// By the next forward: the backward before it has left a parameter out, so nothing was averaged.
+Case unfinished_reduction(const char* implementation) {
+  return cell_of(implementation, 3, "unfinished",
+                 {{"model", "mixed"}, {"refuses", "step"}, {"naming", "finished"}});
+}
+
+// By the caller of data parallel: not only what the first replica raises.
+Case failing_replica(const char* implementation) {
+  return cell_of(implementation, 1, "replica",
+                 {{"model", "mlp"}, {"replicas", "3"}, {"refuses", "step"}, {"naming", "fault"}});
 }
 
 // One rank's module is another one than that of the others.
@@ -47,8 +59,29 @@ std::vector<Case> modules_that_differ(const char* implementation) {
   cells.push_back(cell_of(implementation, 3, "fewer",
                           {{"model", "mlp"}, {"refuses", "wrap"}, {"naming", "'fc4.bias'"}}));
   cells.push_back(cell_of(implementation, 3, "frozen",
-                          {{"model", "mlp"}, {"refuses", "wrap"}, {"naming", "a gradient"}}));
+                          {{"model", "mlp"}, {"refuses", "wrap"}, {"naming", "require"}}));
   return cells;
+}
+
+Result<void> unfit_step(Conversation& talk, Training& training, const Case& cell, bool& refused) {
+  const std::string unfit = cell.option("unfit");
+  StepPlan plan{.rows = {4, 2, 3}, .loss = "sum"};
+  if (unfit == "one_row")
+    plan.rows = {1, 0, 0};
+  if (unfit == "replica") {
+    plan.rows = {6};
+    if (auto asked = talk.ask_rank(
+            Rank{0}, {{"message", "fault"}, {"kind", "raise"}, {"at", "replica/1"}});
+        !asked)
+      return asked.error();
+  }
+  if (unfit == "unfinished") {
+    plan.observed = false;
+    if (auto begun = train_step(talk, training, plan); !begun)
+      return begun;
+    plan.step = 1;
+  }
+  return train_step(talk, training, plan, &refused);
 }
 
 }  // namespace
@@ -62,7 +95,10 @@ std::vector<Case> RefusedInputs::cells() const {
   for (const char* implementation : {"ddp", "bucketed_ddp"}) {
     for (Case& cell : modules_that_differ(implementation))
       cells.push_back(std::move(cell));
+    cells.push_back(unfinished_reduction(implementation));
   }
+  for (const char* implementation : {"dp", "balanced_dp"})
+    cells.push_back(failing_replica(implementation));
   for (Case& cell : normalisations())
     cells.push_back(std::move(cell));
   return cells;
@@ -77,11 +113,8 @@ Result<void> RefusedInputs::converse(Conversation& talk, const Case& cell) const
     return training.error();
   bool refused = training->refused;
   if (cell.option("refuses") == "step") {
-    StepPlan plan{.rows = {4, 2, 3}, .loss = "sum"};
-    if (cell.option("unfit") == "one_row")
-      plan.rows = {1, 0, 0};
-    if (auto trained = train_step(talk, *training, plan, &refused); !trained)
-      return trained;
+    if (auto stepped = unfit_step(talk, *training, cell, refused); !stepped)
+      return stepped;
   }
   if (refused) {
     if (auto marked = talk.mark("refused"); !marked)

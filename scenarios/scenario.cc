@@ -48,29 +48,53 @@ std::string case_id(const Case& cell) {
   return options.empty() ? id : id + "/" + options;
 }
 
+namespace {
+
+Case designated_case(const mutants::Mutant& mutant, std::uint64_t seed) {
+  Case cell{.scenario = std::string(mutant.scenario),
+            .implementation = "mutant/" + std::string(mutant.name),
+            .world_size = mutant.world_size,
+            .dtype = std::string(mutant.dtype)};
+  cell.seed = seed;
+  cell.mutant = &mutant;
+  for (const mutants::Option& option : mutant.options) {
+    if (!option.name.empty())
+      cell.options.emplace(option.name, option.value);
+  }
+  Draw draw(mix_seed({seed, std::hash<std::string_view>{}(mutant.name)}));
+  const auto world = static_cast<std::int64_t>(mutant.world_size);
+  if (mutant.draws_rank)
+    cell.options["rank"] = std::to_string(draw.integer(0, world - 1));
+  if (mutant.draws_step)
+    cell.options["step"] = std::to_string(draw.integer(0, 1));
+  if (mutant.draws_bucket)
+    cell.options["bucket"] = std::to_string(draw.integer(0, 3));
+  cell.id = case_id(cell);
+  return cell;
+}
+
+}  // namespace
+
 std::vector<Case> mutant_cases(const Scenario& scenario, std::uint64_t seed) {
   std::vector<Case> cases;
   for (const mutants::Mutant* mutant : mutants::all()) {
-    if (mutant->scenario != scenario.name())
+    if (mutant->scenario == scenario.name())
+      cases.push_back(designated_case(*mutant, seed));
+  }
+  return cases;
+}
+
+std::vector<Case> mutant_cases(const Subject& subject, std::uint64_t seed) {
+  std::vector<Case> cases;
+  for (const mutants::Mutant& mutant : mutants::kSubjectMutants) {
+    if (mutant.of != subject.kind)
       continue;
-    Case cell{.scenario = std::string(mutant->scenario),
-              .implementation = "mutant/" + std::string(mutant->name),
-              .world_size = mutant->world_size,
-              .dtype = std::string(mutant->dtype)};
-    cell.seed = seed;
-    cell.mutant = mutant;
-    for (const mutants::Option& option : mutant->options) {
-      if (!option.name.empty())
-        cell.options.emplace(option.name, option.value);
-    }
-    Draw draw(mix_seed({seed, std::hash<std::string_view>{}(mutant->name)}));
-    const auto world = static_cast<std::int64_t>(mutant->world_size);
-    if (mutant->draws_rank)
-      cell.options["rank"] = std::to_string(draw.integer(0, world - 1));
-    if (mutant->draws_step)
-      cell.options["step"] = std::to_string(draw.integer(0, 1));
-    if (mutant->draws_bucket)
-      cell.options["bucket"] = std::to_string(draw.integer(0, 3));
+    Case cell = subject_cell(designated_case(mutant, seed), subject);
+    if (!cell.not_applicable.empty() || !cell.not_declared.empty())
+      continue;
+    cell.mutant = &mutant;
+    cell.required = false;
+    cell.one_seed = !subject.has("seed");
     cell.id = case_id(cell);
     cases.push_back(std::move(cell));
   }

@@ -91,4 +91,8 @@ std::string case_id(const Case& cell);
 /// The designated cell of every mutant of `scenario`, rank, step and bucket drawn from `seed`.
 std::vector<Case> mutant_cases(const Scenario& scenario, std::uint64_t seed);
 
+/// Of a subject: mistakes in what it declares, that its host makes. They prove that the checks find
+/// them there; one that is not caught does not count against the subject.
+std::vector<Case> mutant_cases(const Subject& subject, std::uint64_t seed);
+
 }  // namespace lockstep

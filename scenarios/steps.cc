@@ -324,6 +324,8 @@ Result<void> train_step(Conversation& talk, Training& training, const StepPlan& 
         *refused = true;
       return {};
     }
+    if (!plan.observed)
+      return {};
     for (const Rank rank : live) {
       if (auto seen = talk.observe(out(rank), {.rank = rank,
                                                .step = plan.step,

@@ -47,6 +47,7 @@ struct StepPlan {
   bool grad{true};                   ///< False: under no_grad, no backward.
   bool sync{true};
   bool optimize{true};
+  bool observed{true};      ///< False: what it leaves is not to be judged.
   bool buffers_unsynced{};  ///< By the contract, buffers at entry of this step's forwards are each
                             ///< rank's own.
   bool alone{};             ///< Ranks compute by themselves: nobody else's rows or gradients.

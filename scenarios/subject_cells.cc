@@ -30,6 +30,7 @@ constexpr std::array kNeeds{
     Need{"forwards", "", "buffer_holes"},
     Need{"drop_last", "on", "drop_last"},
     Need{"shuffle", "off", "shuffle"},
+    Need{"spoiled", "epoch_ignored", "set_epoch"},
 };
 
 /// Of a layer that stands in the place of batch normalisations.

@@ -200,6 +200,10 @@ Result<std::vector<Case>> select_cases(const SuiteOptions& options,
           cases.push_back(std::move(cell));
       }
     }
+    for (Case& cell : mutant_cases(subject, options.seed)) {
+      cell.named_by = options.subject.words;
+      cases.push_back(std::move(cell));
+    }
   }
   return filtered(options, std::move(cases));
 }

@@ -1,15 +1,51 @@
 #include "checkers/values/replica_memory.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "harness/model/coverage.h"
 
 namespace lockstep::checkers {
+namespace {
+
+// Of what any other holds; rows that cannot be split evenly, and the batch itself, are less.
+constexpr double kShareMost = 0.25;
+
+struct Peak {
+  const Observation* seen{};
+  double first{}, others{};  ///< Bytes; of the others, what any of them holds.
+
+  [[nodiscard]] double excess() const { return first - others; }
+};
+
+bool is_declared_balanced(const Run& run) {
+  const auto declared = run.plan.contract.find("memory");
+  return declared != run.plan.contract.end() && declared->second == "balanced";
+}
+
+Finding finding_of(const Peak& peak) {
+  Finding finding;
+  finding.code = Code::kMemoryImbalance;
+  finding.step = peak.seen->step;
+  finding.at_ns = peak.seen->at_ns;
+  finding.confidence = Confidence::kCertain;
+  finding.affected = RankSet{*peak.seen->rank};
+  finding.headline = fmt::format(
+      "replica 0 holds {:.0f} bytes at its peak in step {}, any other at most {:.0f}", peak.first,
+      *finding.step, peak.others);
+  finding.evidence.push_back(
+      "declared is that no replica holds much more than the others; memory counts for the replica "
+      "whose forward, or whose part of the backward, it was allocated in");
+  return finding;
+}
+
+}  // namespace
 
 Verdict ReplicaMemory::check(const Job& job) const {
   const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
-  double excess = 0;
+  Peak worst;
   for (const Observation& observation : run.observations) {
     if (observation.name != "memory/peak" || observation.role != Role::kRank)
       continue;
@@ -24,18 +60,26 @@ Verdict ReplicaMemory::check(const Job& job) const {
     if (peaks->values.size() < 2)
       continue;
     verdict.examined["replicas"] += peaks->values.size();
-    excess = std::max(excess, peaks->values.front() - *std::max_element(peaks->values.begin() + 1,
-                                                                        peaks->values.end()));
+    const Peak peak{.seen = &observation,
+                    .first = peaks->values.front(),
+                    .others = *std::max_element(peaks->values.begin() + 1, peaks->values.end())};
+    if (worst.seen == nullptr || peak.excess() > worst.excess())
+      worst = peak;
   }
   if (verdict.examined.empty())
     return verdict.skip("no replica's memory was measured");
   verdict.measures.push_back({.name = "excess of replica 0 at its peak",
-                              .value = excess,
+                              .value = std::max(worst.excess(), 0.0),
                               .tolerance = 0,
                               .rule = "figure",
                               .unit = "bytes",
                               .power = std::nullopt});
   verdict.outcome = Outcome::kPass;
+  if (worst.seen != nullptr && is_declared_balanced(run) &&
+      worst.excess() > kShareMost * worst.others) {
+    verdict.outcome = Outcome::kFail;
+    verdict.findings.push_back(finding_of(worst));
+  }
   return verdict;
 }
 

@@ -32,9 +32,14 @@ int list_cases(const std::vector<Case>& cases) {
 }
 
 int list_mutants() {
+  const auto list = [](const mutants::Mutant& mutant) {
+    fmt::print("{:<32} {}  {:<14} {:<22} {}\n", mutant.name, mutant.code, mutant.of,
+               mutant.scenario, mutant.about);
+  };
   for (const mutants::Mutant* mutant : mutants::all())
-    fmt::print("{:<32} {}  {:<14} {:<22} {}\n", mutant->name, mutant->code, mutant->of,
-               mutant->scenario, mutant->about);
+    list(*mutant);
+  for (const mutants::Mutant& mutant : mutants::kSubjectMutants)
+    list(mutant);
   return 0;
 }
 

@@ -10,6 +10,7 @@ from torch.utils.data import Dataset, SequentialSampler
 
 from . import shapes
 from .lines import Unsupported
+from .spoiled import Spoiler
 from .tensors import TensorSet, read_tensors
 
 DATA_NAMES = ("dataset", "data_source", "data", "ds", "source", "samples")
@@ -170,10 +171,12 @@ class Epochs:
         boundaries = data["dataset/boundaries"].tolist() if "dataset/boundaries" in data else (10, 20, 30, 40, 50)
         most = int(data["dataset/batches_max"])
         contract = self.contract(part, options, rank, world)
+        spoiler = Spoiler(options, rank, world)
         if request["dataset"] not in self.loaders:
-            self.loaders[request["dataset"]] = Loader(part.thing, Items(lengths), options, rank, world, request["seed"], boundaries)
+            self.loaders[request["dataset"]] = Loader(
+                part.thing, Items(lengths), options, rank if dist.is_initialized() else spoiler.share(), world, request["seed"], boundaries)
         loader = self.loaders[request["dataset"]]
-        batches, _ended = loader.epoch(request["epoch"], most)
+        batches = spoiler.batches(loader.epoch(spoiler.epoch(request["epoch"]), most)[0])
         tensors = TensorSet()
         tensors.add("sampler/indices", torch.tensor([i for batch in batches for i in batch], dtype=torch.int64))
         tensors.add("sampler/batch_sizes", torch.tensor([len(batch) for batch in batches], dtype=torch.int64))

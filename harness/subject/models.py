@@ -275,6 +275,7 @@ BATCH_NORM_MODELS = {  # Shape beyond the channels, layer, and what of it is not
     "bn_cumulative": ((), nn.BatchNorm1d, {"momentum": None}),
     "bn_plain": ((), nn.BatchNorm1d, {"affine": False}),
     "bn_stateless": ((), nn.BatchNorm1d, {"running": False}),
+    "bn_input": ((), nn.BatchNorm1d, {"mixes_first": False}),
 }
 
 
@@ -283,6 +284,7 @@ class BatchNormNet(Model):
         super().__init__()
         beyond, layer, usual = BATCH_NORM_MODELS[kind]
         self.x = self.y = (CHANNELS, *beyond)
+        self.mixes_first = usual.get("mixes_first", True)
         mix = torch.eye(CHANNELS, dtype=values.dtype) + values.normal(CHANNELS, CHANNELS, scale=0.3)
         mix[CHANNELS - 1] *= 5e-3
         self.mix = nn.Module()
@@ -295,13 +297,18 @@ class BatchNormNet(Model):
             mean = values.normal(CHANNELS, scale=0.1)
             running = (mean, 1 + values.normal(CHANNELS, scale=0.1).square(), values.count())
         self.bn = batch_norm(layer, CHANNELS, values, weight, bias, running, usual.get("momentum", 0.1))
+        if not self.mixes_first and values.dtype in (torch.bfloat16, torch.float16):
+            self.bn.float()
 
     def compute(self, x):
         beyond = 1
         for extent in self.x[1:]:
             beyond *= extent
-        mixed = torch.matmul(self.mix.weight, x.reshape(x.shape[0], CHANNELS, beyond)).reshape(x.shape)
-        return torch.tanh(self.normalised("bn", mixed))
+
+        def mixed(values):
+            return torch.matmul(self.mix.weight, values.reshape(x.shape[0], CHANNELS, beyond)).reshape(x.shape)
+
+        return torch.tanh(self.normalised("bn", mixed(x)) if self.mixes_first else mixed(self.normalised("bn", x)))
 
     def row_loss(self, output, target):
         return (output - target).square().flatten(1).mean(1)

@@ -10,6 +10,7 @@ from . import faults, model_values, models
 from .epochs import Epochs
 from .lines import Refused, Unsupported
 from .reference import penalty_of
+from .spoiled import Spoiler
 from .tensors import TensorSet, dtype_named, read_tensors
 
 LEARNING_RATES = {"sgd": 1.0 / 16, "adam": 1e-3}
@@ -58,7 +59,7 @@ class RankHost:
         self.fault, self.epochs = faults.Fault(), Epochs(subject)
         self.rank = self.world = self.seed = 0
         self.dtype, self.model, self.adapter, self.optimizer = torch.float64, None, None, None
-        self.joined, self.options = None, {}
+        self.joined, self.options, self.spoiler = None, {}, Spoiler({}, 0, 1)
         self.recording, self.forward_number, self.kept_loss = None, 0, None
 
     def answered(self):
@@ -135,7 +136,9 @@ class RankHost:
         if "unfit" in self.options:
             make_unfit(self.model, self.options["unfit"], self.rank == self.world - 1)
         part = self.subject.part(request["implementation"])
+        self.spoiler = Spoiler(self.options, self.rank, self.world)
         self.adapter = part.adapt(self.model, self.options)
+        self.spoiler.layers(getattr(self.adapter, "layers", {}).values())
         if "join" in self.options:
             self.joined = self.adapter.join(self.options["join"])
             self.joined.__enter__()
@@ -240,8 +243,11 @@ class RankHost:
                 self.fault.strike("backward")
                 self.adapter.backward(loss)
                 self.adapter.after_backward(synchronise)
+                if synchronise:
+                    self.spoiler.gradients(self.named_parameters(), request["step"])
         if request.get("optimize", False):
             self.optimizer.step(self.model)
+            self.spoiler.parameters(self.named_parameters(), request["step"])
         return loss
 
     def exhausted(self, _request):

@@ -21,9 +21,6 @@ const std::set<std::string> kOfPrograms{"buffers",        "collective-tensors",
                                         "loop-exit",      "refusals",
                                         "replicas",       "unreduced-gradients",
                                         "wrapped-modules"};
-// They tell a figure, and find nothing wrong.
-const std::set<std::string> kFigures{"replica-memory"};
-
 checkers::Checkers all_but(const std::string& name) {
   checkers::Checkers some = checkers::all_checkers();
   some.erase(std::remove_if(some.begin(), some.end(),
@@ -57,7 +54,7 @@ TEST_F(SuiteProcess, WithoutAnyOneCheckerAMutantSurvives) {
     const std::string name(checker->name());
     fmt::print("without {}: {} of {} mutants survive\n", name, survivors[name].size(), mutants);
     EXPECT_EQ(survivors[name].empty(),
-              kGuards.count(name) + kOfPrograms.count(name) + kFigures.count(name) > 0)
+              kGuards.count(name) + kOfPrograms.count(name) > 0)
         << name;
   }
 }

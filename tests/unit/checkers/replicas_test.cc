@@ -131,6 +131,23 @@ TEST(ReplicaMemory, TellsTheExcessOfTheFirst) {
   EXPECT_EQ(verdict.measures.front().unit, "bytes");
 }
 
+lockstep::Run declared_balanced(double first) {
+  lockstep::Run run = one_process();
+  run.plan.contract["memory"] = "balanced";
+  observe(run, Rank{0}, "memory/peak", 0, "micro/0", {1000, 1000, 900});
+  observe(run, Rank{0}, "memory/peak", 1, "micro/0", {first, 1000, 900});
+  return run;
+}
+
+TEST(ReplicaMemory, WhatIsDeclaredBalancedIsJudged) {
+  EXPECT_EQ(checkers::ReplicaMemory().check(declared_balanced(1200)).outcome, Outcome::kPass);
+  const Verdict verdict = checkers::ReplicaMemory().check(declared_balanced(2000));
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings.front().code, Code::kMemoryImbalance);
+  EXPECT_EQ(verdict.findings.front().headline,
+            "replica 0 holds 2000 bytes at its peak in step 1, any other at most 1000");
+}
+
 TEST(ReplicaMemory, UnreadValuesAreUndecidedAndNoneAreSkipped) {
   lockstep::Run run = one_process();
   EXPECT_EQ(checkers::ReplicaMemory().check(run).outcome, Outcome::kSkipped);
@@ -142,7 +159,7 @@ TEST(ReplicaMemory, UnreadValuesAreUndecidedAndNoneAreSkipped) {
 TEST(ReplicasLaw, DeletionsNeverMakeAFinding) {
   for (const auto& run :
        {with_loss(0.4, "global_sample_mean"), with_loss(0.45, "global_sample_mean"),
-        with_buffers(1, 1), with_buffers(1, 3)}) {
+        with_buffers(1, 1), with_buffers(1, 3), declared_balanced(1200), declared_balanced(2000)}) {
     for (const std::string& violation : law_violations(run))
       ADD_FAILURE() << violation;
   }
