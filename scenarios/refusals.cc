@@ -25,16 +25,15 @@ struct Unfit {
 
 // In the forward of a normalisation over all ranks, by every one of them.
 std::vector<Case> normalisations() {
-  constexpr Unfit kUnfit[] = {
-      {"channels", "floating"},   {"integers", "floating"},
-      {"vector", "floating"},     {"width", "weight"},
-      {"variance", "running_var"},             {"counter", "num_batches_tracked"},
-      {"graph", "differ"}, {"one_row", "training"}};
+  constexpr Unfit kUnfit[] = {{"channels", "floating"},    {"integers", "floating"},
+                              {"vector", "floating"},      {"width", "weight"},
+                              {"variance", "running_var"}, {"counter", "num_batches_tracked"},
+                              {"graph", "differ"},         {"one_row", "training"}};
   std::vector<Case> cells;
   for (const Unfit& unfit : kUnfit)
-    cells.push_back(
-        cell_of("ddp", 3, unfit.how,
-                {{"model", "bn_rows"}, {"sync_bn", "on"}, {"refuses", "step"}, {"naming", unfit.naming}}));
+    cells.push_back(cell_of(
+        "ddp", 3, unfit.how,
+        {{"model", "bn_rows"}, {"sync_bn", "on"}, {"refuses", "step"}, {"naming", unfit.naming}}));
   return cells;
 }
 
@@ -70,8 +69,8 @@ Result<void> unfit_step(Conversation& talk, Training& training, const Case& cell
     plan.rows = {1, 0, 0};
   if (unfit == "replica") {
     plan.rows = {6};
-    if (auto asked = talk.ask_rank(
-            Rank{0}, {{"message", "fault"}, {"kind", "raise"}, {"at", "replica/1"}});
+    if (auto asked =
+            talk.ask_rank(Rank{0}, {{"message", "fault"}, {"kind", "raise"}, {"at", "replica/1"}});
         !asked)
       return asked.error();
   }

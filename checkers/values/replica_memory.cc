@@ -31,9 +31,9 @@ Finding finding_of(const Peak& peak) {
   finding.at_ns = peak.seen->at_ns;
   finding.confidence = Confidence::kCertain;
   finding.affected = RankSet{*peak.seen->rank};
-  finding.headline = fmt::format(
-      "replica 0 holds {:.0f} bytes at its peak in step {}, any other at most {:.0f}", peak.first,
-      *finding.step, peak.others);
+  finding.headline =
+      fmt::format("replica 0 holds {:.0f} bytes at its peak in step {}, any other at most {:.0f}",
+                  peak.first, *finding.step, peak.others);
   finding.evidence.push_back(
       "declared is that no replica holds much more than the others; memory counts for the replica "
       "whose forward, or whose part of the backward, it was allocated in");

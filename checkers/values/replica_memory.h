@@ -1,5 +1,5 @@
-// LS508: where it is declared that no replica in one process holds much more memory than the others,
-// the first one does not. How much more it holds at the peak is measured in any case.
+// LS508: where it is declared that no replica in one process holds much more memory than the
+// others, the first one does not. How much more it holds at the peak is measured in any case.
 #pragma once
 
 #include "harness/model/job.h"

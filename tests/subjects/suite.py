@@ -41,6 +41,10 @@ def codes_of(report):
     return {finding["code"] for finding in report["findings"]}
 
 
+def missed_mutants(report):
+    return {m["name"] for case in report["cases"] for m in case["mutants"] if m["got"] != [m["expected"]]}
+
+
 class SubjectTest(unittest.TestCase):
     program = PROGRAM
 

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import unittest
 
-from suite import FIXTURES, PYTHON, SubjectTest, codes_of, processes_with
+from suite import FIXTURES, PYTHON, SubjectTest, codes_of, missed_mutants, processes_with
 
 EXAMPLE = FIXTURES.parents[1] / "examples" / "cpp_subject"
 LIBRARIES = ("summed", "last_bucket", "misbehaving", "library_sampler")
@@ -51,14 +51,14 @@ class Libraries(SubjectTest):
 
     def test_right_one_passes(self):
         done, report = self.suite(self.library("my_ddp"))
-        self.assertEqual((done.returncode, codes_of(report)), (0, set()), done.stdout)
+        self.assertEqual((done.returncode, codes_of(report), missed_mutants(report)), (0, set(), set()), done.stdout)
         self.assertIn("my_ddp.MyDDP: shared library", done.stdout)
         reasons = [case["reason"] for case in report["cases"] if case["verdict"] == "skipped"]
         self.assertTrue(any("Contract::no_sync" in reason for reason in reasons), reasons)
 
     def test_sampler_of_libtorch_passes(self):
-        done, report = self.suite(self.library("library_sampler"), "-n", "2")
-        self.assertEqual((done.returncode, codes_of(report)), (0, set()), done.stdout)
+        done, report = self.suite(self.library("library_sampler"), "-n", "3")
+        self.assertEqual((done.returncode, codes_of(report), missed_mutants(report)), (0, set(), set()), done.stdout)
 
     def test_wrong_ones_are_caught(self):
         for name, codes in (("summed", {"LS506"}), ("last_bucket", {"LS403", "LS407"})):

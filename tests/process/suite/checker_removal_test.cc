@@ -53,9 +53,7 @@ TEST_F(SuiteProcess, WithoutAnyOneCheckerAMutantSurvives) {
   for (const auto& checker : checkers::all_checkers()) {
     const std::string name(checker->name());
     fmt::print("without {}: {} of {} mutants survive\n", name, survivors[name].size(), mutants);
-    EXPECT_EQ(survivors[name].empty(),
-              kGuards.count(name) + kOfPrograms.count(name) > 0)
-        << name;
+    EXPECT_EQ(survivors[name].empty(), kGuards.count(name) + kOfPrograms.count(name) > 0) << name;
   }
 }
 
