@@ -94,8 +94,9 @@ class Builder:
             raise SystemExit(errors)
         programs = self.folder / "bin"
         programs.mkdir(exist_ok=True)
-        built = next(path for path in self.build.rglob(program) if path.is_file() and self.folder not in path.parents)
-        target = os.path.relpath(built, self.build)
+        others = {"mutate"} | {each.parent.name for each in self.build.glob("*/build.ninja")}  # Of mutants, or of another preset.
+        places = [path.relative_to(self.build) for path in self.build.rglob(program) if path.is_file()]
+        target = str(next(place for place in places if place.parts[0] not in others))
         told = subprocess.run(["ninja", "-t", "commands", target], cwd=self.build, check=True, capture_output=True,
                               text=True).stdout.strip().splitlines()[-1]
         # Before the archives: what an object defines is not taken from them. A second command would list the tests.

@@ -71,8 +71,8 @@ def results_of(report):
     """Of each row: verdicts by world, codes, and why it was not asked."""
     rows = {}
     for case in report["cases"]:
-        if case["id"].count("/") == 1 and case["scenario"] not in KINDS:
-            continue  # A scenario that has no question for it.
+        if case["mutants"] or case["id"].count("/") == 1 and case["scenario"] not in KINDS:
+            continue  # A proof of the checks, or a scenario that has no question for it.
         row = rows.setdefault(row_of(case), {"worlds": {}, "codes": set(), "reason": ""})
         row["worlds"][case["ranks"]] = case["verdict"]
         row["codes"] |= {finding["code"] for finding in report["findings"] if finding["case"] == case["id"]}
