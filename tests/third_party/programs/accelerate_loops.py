@@ -1,4 +1,4 @@
-"""Loops of accelerate's documentation on two ranks: accelerate_loops.py KIND"""
+"""Loops of accelerate's documentation on two ranks: accelerate_loops.py [KIND ...]"""
 
 import sys
 import tempfile
@@ -190,5 +190,10 @@ def regression() -> None:
 
 
 if __name__ == "__main__":
-    KINDS[sys.argv[1]]()
+    for name in sys.argv[1:] or KINDS:
+        KINDS[name]()
+        accelerate.state.AcceleratorState._reset_state()  # Each loop has settings of its own.
+        accelerate.state.GradientState._reset_state()
+        if torch.distributed.get_rank() == 0:
+            print(name, "done", flush=True)
     torch.distributed.destroy_process_group()

@@ -1,4 +1,4 @@
-"""Lightning's loops on two ranks: lightning_loops.py KIND"""
+"""Lightning's loops on two ranks: lightning_loops.py [KIND ...]"""
 
 import os
 import sys
@@ -161,4 +161,7 @@ def fabric() -> None:
 
 
 if __name__ == "__main__":
-    KINDS[sys.argv[1]]()
+    for name in sys.argv[1:] or KINDS:
+        KINDS[name]()
+        if torch.distributed.get_rank() == 0:
+            print(name, "done", flush=True)

@@ -1,9 +1,10 @@
-"""Hugging Face's Trainer under torchrun, as people set it up: transformers_loops.py KIND"""
+"""Hugging Face's Trainer under torchrun, as people set it up: transformers_loops.py [KIND ...]"""
 
 import sys
 import tempfile
 import warnings
 
+import accelerate
 import torch
 import transformers
 from transformers_trainer import Sentences
@@ -71,5 +72,9 @@ def main(kind: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[-1])
+    for name in sys.argv[1:] or KINDS:
+        main(name)
+        accelerate.state.AcceleratorState._reset_state()  # Each has settings of its own.
+        if torch.distributed.get_rank() == 0:
+            print(name, "done", flush=True)
     torch.distributed.destroy_process_group()
