@@ -1,5 +1,6 @@
 """Loops of accelerate's documentation on two ranks: accelerate_loops.py [KIND ...]"""
 
+import shutil
 import sys
 import tempfile
 
@@ -121,12 +122,15 @@ def checkpoints() -> None:
             for step, (inputs, labels) in enumerate(batches):
                 if epoch == 1 and not begin and step == 3:
                     accelerator.save_state(folder)
+                    accelerator.wait_for_everyone()
                     break
                 accelerator.backward(functional.cross_entropy(model(inputs), labels))
                 optimizer.step()
                 schedule.step()
                 optimizer.zero_grad()
     accelerator.print("right", round(evaluate(accelerator, model), 2))
+    if accelerator.is_main_process:
+        shutil.rmtree(folder)
 
 
 @kind
@@ -164,7 +168,8 @@ def two_models() -> None:
             noise = torch.randn(len(real), 4)
             steps[1].zero_grad()
             fake = generator(noise)
-            accelerator.backward(functional.softplus(critic(fake.detach())).mean() + functional.softplus(-critic(real)).mean())
+            told = functional.softplus(critic(fake.detach())).mean() + functional.softplus(-critic(real)).mean()
+            accelerator.backward(told)
             steps[1].step()
             steps[0].zero_grad()
             accelerator.backward(functional.softplus(-critic(fake)).mean())

@@ -26,6 +26,7 @@ def kind(function):
 class Classifier(lightning.LightningModule):
     def __init__(self) -> None:
         super().__init__()
+        self.lr = 0.01
         self.model = data.classifier()
         self.norm = torch.nn.BatchNorm1d(data.FEATURES)
 
@@ -36,7 +37,7 @@ class Classifier(lightning.LightningModule):
         self.log("validation", functional.cross_entropy(self.model(self.norm(batch[0])), batch[1]), sync_dist=True)
 
     def configure_optimizers(self) -> dict:
-        optimizer = torch.optim.Adam(self.parameters(), lr=0.01)
+        optimizer = torch.optim.Adam(filter(lambda p: p.requires_grad, self.parameters()), lr=self.lr)
         return {"optimizer": optimizer, "lr_scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 2)}
 
 

@@ -59,8 +59,8 @@ def main(kind: str) -> None:
         arguments.output_dir = shared[0]
         model = language_model() if kind == "language" else classifier()
         texts = [language(index) for index in range(40)] if kind == "language" else Sentences()
-        trainer = transformers.Trainer(model, arguments, train_dataset=Stream() if kind in ("streamed", "dispatched") else texts,
-                                       eval_dataset=texts)
+        trained = Stream() if kind in ("streamed", "dispatched") else texts
+        trainer = transformers.Trainer(model, arguments, train_dataset=trained, eval_dataset=texts)
         trainer.train()
         if kind == "resumed":
             trainer.args.num_train_epochs = 6
