@@ -158,8 +158,8 @@ Verdict FiniteValues::check(const Job& job) const {
   std::vector<Broken> lasting, left;
   for (const WatchedSeries& series : all) {
     if (std::optional<Broken> here = broken(series)) {
-      here->left = !series.sights.back().any_has(history::kValueNotFinite) ||
-                   was_given_up(series, all);
+      here->left =
+          !series.sights.back().any_has(history::kValueNotFinite) || was_given_up(series, all);
       (here->left ? left : lasting).push_back(*here);
     }
   }

@@ -178,8 +178,8 @@ bool is_by_one_line(const Treatments& summed, const Treatments& averaged) {
   });
 }
 
-/// The factor reaches the steps: plain ones along the gradient, by the same settings, and those that
-/// are averaged are of other samples on each rank.
+/// The factor reaches the steps: plain ones along the gradient, by the same settings, and those
+/// that are averaged are of other samples on each rank.
 bool goes_by_length(const Treatments& summed, const Treatments& averaged) {
   std::set<std::uint64_t> settings;
   for (const Treatment& treatment : averaged) {

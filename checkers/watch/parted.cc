@@ -172,8 +172,9 @@ std::optional<Parting> parting_of(const WatchedSeries& series, Reduced replica) 
     return std::nullopt;
   const bool phase = replica == Reduced::kBefore && reduced == 0;
   if (phase)
-    parting.why = "another optimizer stepped its module before, by averaged gradients: right where "
-                  "each rank goes on alone from there";
+    parting.why =
+        "another optimizer stepped its module before, by averaged gradients: right where "
+        "each rank goes on alone from there";
   if (phase || parting.code == Code::kInitialValue)  // Who asks for that may mean it.
     parting.severity = Severity::kNote;
   else if (parting.apart > tolerance_of(*series.tensor))

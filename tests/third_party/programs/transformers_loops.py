@@ -13,7 +13,8 @@ torch.set_num_threads(1)
 warnings.filterwarnings("ignore")
 transformers.logging.set_verbosity_error()
 KINDS = {
-    "accumulation": {"gradient_accumulation_steps": 3, "max_grad_norm": 0.5, "warmup_steps": 4, "lr_scheduler_type": "cosine"},
+    "accumulation": {"gradient_accumulation_steps": 3, "max_grad_norm": 0.5, "warmup_steps": 4,
+                     "lr_scheduler_type": "cosine"},
     "bf16": {"bf16": True, "eval_strategy": "steps", "eval_steps": 4},
     "split": {"accelerator_config": {"split_batches": True}},
     "dispatched": {"accelerator_config": {"dispatch_batches": True}, "max_steps": 30},
@@ -39,7 +40,8 @@ def classifier() -> torch.nn.Module:
 
 
 def language_model() -> torch.nn.Module:
-    return transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=64, n_positions=16, n_embd=16, n_layer=1, n_head=2))
+    config = transformers.GPT2Config(vocab_size=64, n_positions=16, n_embd=16, n_layer=1, n_head=2)
+    return transformers.GPT2LMHeadModel(config)
 
 
 def language(index: int) -> dict:

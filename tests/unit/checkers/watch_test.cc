@@ -155,7 +155,8 @@ TEST(ReplicaDrift, WhatIsAllowedBecomesANote) {
   EXPECT_NE(verdict.findings[0].headline.find("an ensemble"), std::string::npos);
 }
 
-/// Four steps of which the gradients are averaged, then six of another optimizer on each rank alone.
+/// Four steps of which the gradients are averaged, then six of another optimizer on each rank
+/// alone.
 TEST(ReplicaDrift, ANoteWhereEachRankGoesOnAloneWithAnotherOptimizer) {
   std::vector<Held> one = steady(10), other = steady(10);
   for (std::size_t step = 4; step < 10; ++step) {
