@@ -22,6 +22,7 @@ constexpr std::size_t kNamesMax = 8;
 struct Broken {
   const WatchedSeries* series{};
   std::size_t at{};
+  bool left{};  ///< It is finite again later, or the program went on with something else.
   [[nodiscard]] const WatchedSight& sight() const { return series->sights[at]; }
 };
 
@@ -33,6 +34,17 @@ std::optional<Broken> broken(const WatchedSeries& series) {
       return Broken{&series, i};
   }
   return std::nullopt;
+}
+
+/// Not what was stepped last: the program went on with other parameters, or another optimizer.
+bool was_given_up(const WatchedSeries& series, const std::vector<WatchedSeries>& all) {
+  constexpr std::ptrdiff_t kStepsMin = 4;
+  const std::uint64_t last_ns = series.sights.back().at_ns;
+  return std::any_of(all.begin(), all.end(), [&](const WatchedSeries& other) {
+    const auto later = [&](const WatchedSight& sight) { return sight.at_ns > last_ns; };
+    return !other.sights.empty() && !other.sights.back().any_has(history::kValueNotFinite) &&
+           std::count_if(other.sights.begin(), other.sights.end(), later) >= kStepsMin;
+  });
 }
 
 RankSet ranks_with(const WatchedSight& sight, std::uint32_t flag) {
@@ -98,6 +110,10 @@ Finding told(const std::vector<Broken>& all) {
   const RankSet holders = ranks_with(first.sight(), history::kValueNotFinite);
   Finding finding;
   finding.code = Code::kNotFinite;
+  if (first.left) {  // Who tries a large learning rate, or looks for such values, goes back.
+    finding.severity = Severity::kNote;
+    finding.cause = "the program went back to finite values, or on with others";
+  }
   finding.step = static_cast<std::int64_t>(first.sight().step);
   finding.at_ns = first.sight().at_ns;
   finding.group = first.series->group->label();
@@ -139,15 +155,20 @@ Verdict FiniteValues::check(const Job& job) const {
     verdict.reason = coverage.asked ? incomplete(coverage.why_nothing) : "values were not watched";
     return verdict;
   }
-  std::vector<Broken> found;
+  std::vector<Broken> lasting, left;
   for (const WatchedSeries& series : all) {
-    if (const std::optional<Broken> here = broken(series))
-      found.push_back(*here);
+    if (std::optional<Broken> here = broken(series)) {
+      here->left =
+          !series.sights.back().any_has(history::kValueNotFinite) || was_given_up(series, all);
+      (here->left ? left : lasting).push_back(*here);
+    }
   }
   verdict.examined["parameters"] = all.size();
-  verdict.outcome = found.empty() ? Outcome::kPass : Outcome::kFail;
-  if (!found.empty())
-    verdict.findings.push_back(told(found));
+  verdict.outcome = lasting.empty() ? Outcome::kPass : Outcome::kFail;
+  for (const std::vector<Broken>* const found : {&lasting, &left}) {
+    if (!found->empty())
+      verdict.findings.push_back(told(*found));
+  }
   return verdict;
 }
 

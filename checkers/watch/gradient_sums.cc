@@ -29,6 +29,7 @@ struct Together {
   std::array<double, 2> sums{};
   std::uint32_t site{};     ///< Of the first member.
   std::uint32_t version{};  ///< The highest one.
+  bool alike{};             ///< All of them the same.
 };
 
 /// By the program's own reductions, in the order of their places.
@@ -50,6 +51,9 @@ std::vector<Together> handed_in_together(const GroupView& group) {
                     [&](const WatchedHandedIn* other) { return other->numel != first.numel; }))
       continue;
     Together together{.position = position, .numel = first.numel, .site = first.site};
+    together.alike = std::all_of(handed.begin(), handed.end(), [&](const WatchedHandedIn* other) {
+      return other->value.digest == first.value.digest;
+    });
     for (const WatchedHandedIn* const each : handed) {
       for (std::size_t i = 0; i < 2; ++i)
         together.sums[i] += each->value.sums[i];
@@ -69,6 +73,8 @@ struct Treatment {
   Made made{};
   std::uint32_t site{};
   std::uint32_t version{};
+  bool alike{};  ///< The ranks always handed in the same: parts of a model, perhaps, of one batch.
+  std::uint64_t settings{};
 };
 
 bool is_times(const history::WatchValue& given, const Together& together, double factor) {
@@ -88,7 +94,8 @@ bool is_times(const history::WatchValue& given, const Together& together, double
 std::optional<Treatment> treatment_at(const WatchedSeries& series, std::size_t at,
                                       const std::vector<Together>& all) {
   const WatchedSight& sight = series.sights[at];
-  const history::WatchValue& given = sight.by_rank.begin()->second->gradient;
+  const history::WatchEntry& entry = *sight.by_rank.begin()->second;
+  const history::WatchValue& given = entry.gradient;
   if (!sight.all_have(history::kGradientSeen) || !sight.gradients_equal() || !(given.norm > 0))
     return std::nullopt;
   const std::uint64_t since = at == 0 ? 0 : series.sights[at - 1].position;
@@ -97,10 +104,11 @@ std::optional<Treatment> treatment_at(const WatchedSeries& series, std::size_t a
     if (together.position < since || together.position >= sight.position ||
         together.numel != series.tensor->numel)
       continue;
-    if (is_times(given, together, 1))
-      return Treatment{&series, Made::kSummed, together.site, together.version};
-    if (is_times(given, together, 1 / size))
-      return Treatment{&series, Made::kAveraged, together.site, together.version};
+    for (const Made made : {Made::kSummed, Made::kAveraged}) {
+      if (is_times(given, together, made == Made::kSummed ? 1 : 1 / size))
+        return Treatment{&series,          made,           together.site,
+                         together.version, together.alike, entry.settings};
+    }
   }
   return std::nullopt;
 }
@@ -118,6 +126,7 @@ std::optional<Treatment> treatment_of(const WatchedSeries& series,
     if (!first)
       first = here;
     first->version = std::max(first->version, here->version);
+    first->alike = first->alike && here->alike;
     ++seen;
   }
   return seen >= kSightsMin ? first : std::nullopt;
@@ -169,6 +178,21 @@ bool is_by_one_line(const Treatments& summed, const Treatments& averaged) {
   });
 }
 
+/// The factor reaches the steps: plain ones along the gradient, by the same settings, and those
+/// that are averaged are of other samples on each rank.
+bool goes_by_length(const Treatments& summed, const Treatments& averaged) {
+  std::set<std::uint64_t> settings;
+  for (const Treatment& treatment : averaged) {
+    if (!treatment.alike)
+      settings.insert(treatment.settings);
+  }
+  return std::all_of(summed.begin(), summed.end(), [&](const Treatment& treatment) {
+    const WatchedTensor& tensor = *treatment.series->tensor;
+    return tensor.loose && tensor.name.starts_with("SGD ") &&
+           settings.count(treatment.settings) > 0;
+  });
+}
+
 std::optional<Finding> judged(const Treatments& all) {
   const Treatments summed = those(all, Made::kSummed), averaged = those(all, Made::kAveraged);
   if (summed.empty())
@@ -185,7 +209,8 @@ std::optional<Finding> judged(const Treatments& all) {
     finding.cause = "right where the loss is divided by the size of the batch of all ranks";
     return finding;
   }
-  const bool certain = is_by_one_line(summed, averaged);
+  const bool one_line = is_by_one_line(summed, averaged);
+  const bool certain = one_line && goes_by_length(summed, averaged);
   Finding finding = finding_of(summed, certain ? Severity::kError : Severity::kNote);
   finding.headline = fmt::format(
       "of one optimizer the gradients of {} are the sum over {} ranks, and those of "
@@ -194,8 +219,12 @@ std::optional<Finding> judged(const Treatments& all) {
   finding.evidence.push_back(
       fmt::format("{} are what the ranks handed in, added; {} are that, divided by {}",
                   names(summed), names(averaged), size));
-  if (!certain)
+  if (!one_line)
     finding.cause = "right where some are divided before they are handed in, and others after";
+  else if (!certain)
+    finding.cause =
+        "right where the optimizer does not ask how long they are, has other settings for the one "
+        "than for the other, or where ranks have parts of one batch";
   return finding;
 }
 

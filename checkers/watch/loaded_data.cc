@@ -192,7 +192,8 @@ std::optional<Finding> unequal(const Loops& loops) {
     if (before == loops.end() || !is_unequal(before->second) || !is_unequal(at->second))
       continue;
     const ByRank& loop = at->second;
-    Finding finding = finding_at(loop, Code::kUnequalLengths, Severity::kWarning);
+    // Who leaves out what is too long, say, and joins the ranks, means it.
+    Finding finding = finding_at(loop, Code::kUnequalLengths, Severity::kNote);
     finding.headline =
         fmt::format("ranks received different numbers of samples: {}", received_by_rank(loop));
     finding.evidence.push_back(
@@ -244,6 +245,17 @@ bool missed_some(const ByRank& loop) {
   return received + first.replicas <= first.share * first.replicas;
 }
 
+/// To within a batch, each rank received as much of its share as there are shares: it was cut down
+/// a second time.
+bool shared_twice(const ByRank& loop) {
+  return std::all_of(loop.begin(), loop.end(), [](const auto& one) {
+    const WatchedEpoch& epoch = *one.second;
+    const std::uint64_t batch = epoch.received / std::max<std::uint64_t>(1, epoch.batches) + 1;
+    const std::uint64_t expected = epoch.share / epoch.replicas;
+    return epoch.received <= expected + batch && expected <= epoch.received + batch;
+  });
+}
+
 /// In two passes: the first one after a restart may go on where the last one ended.
 std::optional<Finding> missed(const Loops& loops) {
   for (auto at = loops.begin(); at != loops.end(); ++at) {
@@ -256,14 +268,18 @@ std::optional<Finding> missed(const Loops& loops) {
     std::uint64_t all = 0;
     for (const auto& [rank, epoch] : loop)
       all += epoch->received;
-    Finding finding = finding_at(loop, Code::kSamplesMissed, Severity::kWarning);
+    const bool twice = shared_twice(loop);
+    Finding finding =
+        finding_at(loop, Code::kSamplesMissed, twice ? Severity::kWarning : Severity::kNote);
     finding.headline = fmt::format("of {} samples that {} deals out {} reach no rank",
                                    first.share * first.replicas, first.sampler,
                                    first.share * first.replicas - all);
     finding.evidence.push_back(fmt::format("{} shares of {}; in pass {} the ranks received {}",
                                            first.replicas, first.share, at->first.second,
                                            received_by_rank(loop)));
-    finding.cause = "something between the sampler and the loop takes a share of each share again";
+    finding.cause =
+        twice ? "something between the sampler and the loop takes a share of each share again"
+              : "something between the sampler and the loop leaves them out";
     return finding;
   }
   return std::nullopt;
@@ -278,6 +294,17 @@ bool is_shuffled_training(const ByRank& loop) {
                      [](const auto& one) { return one.second->received >= kSamplesMin; });
 }
 
+/// Some whole pass over that loader had another order: its sampler is told the epoch, and who makes
+/// two passes in one epoch means it.
+bool was_ever_another(const Loops& loops, std::uint32_t loader, const ByRank& loop) {
+  return std::any_of(loops.begin(), loops.end(), [&](const auto& each) {
+    return each.first.first == loader && is_shuffled_training(each.second) &&
+           std::any_of(loop.begin(), loop.end(), [&](const auto& one) {
+             return each.second.at(one.first)->order != one.second->order;
+           });
+  });
+}
+
 std::optional<Finding> not_reshuffled(const Loops& loops) {
   for (auto at = loops.begin(); at != loops.end(); ++at) {
     const auto before = loops.find({at->first.first, at->first.second - 1});
@@ -289,7 +316,9 @@ std::optional<Finding> not_reshuffled(const Loops& loops) {
     });
     if (!same)
       continue;
-    Finding finding = finding_at(at->second, Code::kNotReshuffled, Severity::kWarning);
+    if (was_ever_another(loops, at->first.first, at->second))
+      continue;
+    Finding finding = finding_at(at->second, Code::kNotReshuffled, Severity::kNote);
     finding.headline = fmt::format("pass {} over a loader that shuffles has the order of pass {}",
                                    at->first.second, before->first.second);
     finding.evidence.push_back(fmt::format("{} samples a rank, by {}, in the same order on {}",

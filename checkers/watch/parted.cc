@@ -45,12 +45,6 @@ bool may_have_averaged(const WatchedSeries& series, std::uint64_t since_ns) {
       });
 }
 
-/// The gradients given were averaged over all: none of them is zero, and all are the same.
-bool was_reduced(const WatchedSight& sight) {
-  return sight.all_have(history::kGradientSeen) && sight.gradients_equal() &&
-         sight.by_rank.begin()->second->gradient.norm > 0;
-}
-
 /// They are neither the same nor the same but for a factor, as clipping leaves them.
 bool was_not_reduced(const WatchedSight& sight) {
   const WatchEntry& first = *sight.by_rank.begin()->second;
@@ -147,11 +141,12 @@ void add_site_of_module(const Member& member, const WatchedTensor& tensor, Findi
     finding.sites.push_back(std::move(*line));
 }
 
-bool was_ever_reduced(const WatchedSeries& series) {
-  return std::any_of(series.sights.begin(), series.sights.end(), was_reduced);
+bool was_reduced(const WatchedSight& sight) {
+  return sight.all_have(history::kGradientSeen) && sight.gradients_equal() &&
+         sight.by_rank.begin()->second->gradient.norm > 0;
 }
 
-std::optional<Parting> parting_of(const WatchedSeries& series, bool replica_is_reduced) {
+std::optional<Parting> parting_of(const WatchedSeries& series, Reduced replica) {
   const std::vector<WatchedSight>& sights = series.sights;
   const auto apart = [](const WatchedSight& sight) {
     return sight.all_have(history::kValueSeen) && !sight.values_equal();
@@ -175,10 +170,15 @@ std::optional<Parting> parting_of(const WatchedSeries& series, bool replica_is_r
     explain_unreduced(parting);
   if (parting.code == Code::kNone)
     return std::nullopt;
-  if (parting.code == Code::kInitialValue)  // Who asks for that may mean it.
+  const bool phase = replica == Reduced::kBefore && reduced == 0;
+  if (phase)
+    parting.why =
+        "another optimizer stepped its module before, by averaged gradients: right where "
+        "each rank goes on alone from there";
+  if (phase || parting.code == Code::kInitialValue)  // Who asks for that may mean it.
     parting.severity = Severity::kNote;
   else if (parting.apart > tolerance_of(*series.tensor))
-    parting.severity = replica_is_reduced ? Severity::kError : Severity::kWarning;
+    parting.severity = replica == Reduced::kNever ? Severity::kWarning : Severity::kError;
   else  // Where the slice shows nothing a few elements are apart, and nobody knows by how much.
     parting.severity = parting.apart == 0 ? Severity::kWarning : Severity::kNote;
   return parting;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -29,11 +30,17 @@ bool is_of_replica(const CallSite& site);
 /// The line that made the module of `tensor`, which `member` has.
 void add_site_of_module(const Member& member, const WatchedTensor& tensor, Finding& finding);
 
-/// The gradients given at some step were averaged over all: not zero, and the same everywhere.
-bool was_ever_reduced(const WatchedSeries& series);
+/// The gradients given were averaged over all: none of them is zero, and all are the same.
+bool was_reduced(const WatchedSight& sight);
 
-/// None where they meet again, or nothing says that they were to be equal. `replica_is_reduced`:
-/// something of its replica was ever reduced; who never reduces anything may mean it.
-std::optional<Parting> parting_of(const WatchedSeries& series, bool replica_is_reduced);
+/// What is known of the module that a parameter is of.
+enum class Reduced : std::uint8_t {
+  kNever,   ///< Who never reduces anything may mean it.
+  kBefore,  ///< By another optimizer, which had ended: ranks that are trained alone from there on.
+  kYes,
+};
+
+/// None where they meet again, or nothing says that they were to be equal.
+std::optional<Parting> parting_of(const WatchedSeries& series, Reduced replica);
 
 }  // namespace lockstep::checkers

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -141,6 +140,37 @@ class Findings {
   std::map<Key, std::vector<Parting>> all_{};
 };
 
+/// When gradients of a replica were averaged, and by which optimizers.
+class Reductions {
+ public:
+  explicit Reductions(const std::vector<WatchedSeries>& all) {
+    for (const WatchedSeries& series : all) {
+      std::uint64_t& first_ns = first_step_ns_[{series.group, series.replica, series.optimizer}];
+      if (!series.sights.empty() && (first_ns == 0 || series.sights.front().at_ns < first_ns))
+        first_ns = series.sights.front().at_ns;
+      for (const WatchedSight& sight : series.sights) {
+        if (was_reduced(sight)) {
+          std::uint64_t& last_ns = last_ns_[{series.group, series.replica}];
+          last_ns = std::max(last_ns, sight.at_ns);
+        }
+      }
+    }
+  }
+
+  [[nodiscard]] Reduced of(const WatchedSeries& series) const {
+    const auto last = last_ns_.find({series.group, series.replica});
+    if (last == last_ns_.end())
+      return Reduced::kNever;
+    const auto first = first_step_ns_.find({series.group, series.replica, series.optimizer});
+    return last->second < first->second ? Reduced::kBefore : Reduced::kYes;
+  }
+
+ private:
+  std::map<std::pair<const GroupView*, std::uint32_t>, std::uint64_t> last_ns_{};
+  std::map<std::tuple<const GroupView*, std::uint32_t, std::uint32_t>, std::uint64_t>
+      first_step_ns_{};
+};
+
 }  // namespace
 
 Verdict ReplicaDrift::check(const Job& job) const {
@@ -154,14 +184,9 @@ Verdict ReplicaDrift::check(const Job& job) const {
   }
   Findings findings(job.run());
   std::size_t open = 0;
-  std::set<std::pair<const GroupView*, std::uint32_t>> reduced;
+  const Reductions reductions(all);
   for (const WatchedSeries& series : all) {
-    if (was_ever_reduced(series))
-      reduced.emplace(series.group, series.replica);
-  }
-  for (const WatchedSeries& series : all) {
-    const bool replica_is_reduced = reduced.count({series.group, series.replica}) > 0;
-    const std::optional<Parting> parting = parting_of(series, replica_is_reduced);
+    const std::optional<Parting> parting = parting_of(series, reductions.of(series));
     if (parting && parting->code != Code::kNone)
       findings.add(*parting);
     open += parting && parting->code == Code::kNone ? 1 : 0;

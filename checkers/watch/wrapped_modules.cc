@@ -98,8 +98,8 @@ std::optional<Finding> difference(const Run& run, const GroupView& group,
   for (auto& [names, ranks] : by_names)
     classes.push_back(ranks);
   Finding finding{.code = Code::kInitialValue, .confidence = Confidence::kCertain};
-  // Where names differ the layers may be the same ones all the same.
-  finding.severity = reordered ? Severity::kError : Severity::kWarning;
+  // Where names differ the layers may be the same ones all the same: named by the rank, say.
+  finding.severity = reordered ? Severity::kError : Severity::kNote;
   finding.group = group.label();
   finding.culprits = blame_minority(group, classes, run.journal_complete).culprits;
   for (const Wrapped& wrapped : all) {

@@ -17,6 +17,12 @@ loaders = {}  # By the identity of its sampler: a reference to that, its number,
 written = [0]
 
 
+def deals_out(sampler):
+    """As torch's own: others that declare shares may give less of them by design, or an order by choice."""
+    torchs = sys.modules.get("torch.utils.data.distributed")
+    return torchs is not None and getattr(type(sampler), "__iter__", None) is torchs.DistributedSampler.__iter__
+
+
 def loader_of(sampler):
     known = loaders.get(id(sampler))
     if known is None or known[0]() is not sampler:
@@ -82,7 +88,7 @@ class Loop:
             if attributes.get("drop_last") is True:
                 self.flags |= DROPS_LAST
             replicas, share = attributes.get("num_replicas"), attributes.get("num_samples")
-            if type(replicas) is int and type(share) is int and hasattr(type(each), "set_epoch"):
+            if type(replicas) is int and type(share) is int and deals_out(each):
                 self.flags |= SHARES | (SHUFFLES if attributes.get("shuffle") is True else 0)
                 self.replicas, self.share, self.sampler = replicas, share, type(each).__name__
 

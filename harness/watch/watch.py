@@ -28,6 +28,7 @@ replicas = []  # In the order in which they were made.
 optimizers = weakref.WeakKeyDictionary()
 told = set()
 stepped = [0]  # Calls of step().
+counted = [0]  # Optimizers.
 
 
 def tell_unseen(text):
@@ -143,7 +144,8 @@ class Steps:
     def __init__(self):
         if "torchdata.stateful_dataloader" in sys.modules:
             tell_unseen("loops over torchdata's StatefulDataLoader")
-        self.number = len(optimizers)
+        self.number = counted[0]  # Those that are gone have had theirs.
+        counted[0] += 1
         self.group = None
         self.loose = None
         self.known = -1  # Replicas, when they were looked for.

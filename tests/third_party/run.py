@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Programs on public libraries, each run as it is and under lockstep: run.py LOCKSTEP [NAME ...] [--write] [--keep DIR]
+"""Programs on public libraries, as they are, under lockstep and watched: run.py LOCKSTEP [NAME ...] [--write] [--keep DIR]
 
 Each library is installed from PyPI, with all that it needs pinned (requirements/LIBRARY.txt), into a virtual
 environment of its own in the cache; the torch there is that of the interpreter this runs in. Status and output must be
-the same both times, and lockstep must find nothing. NAME is a part of a program's name.
+the same each time, and lockstep must find nothing, with --watch and without. NAME is a part of a program's name.
 
 docs/third_party.md has the table of what was seen: it is compared with what is seen now, or written with --write.
 Status 1 where a row is not right or not as in the table.
@@ -53,16 +53,21 @@ PROGRAMS = (
     accelerate("test_ops", *TWO_RANKS),
     Program("accelerate test_notebook", "accelerate", ("python", "accelerate_test_notebook.py"),
             {"ACCELERATE_USE_CPU": "true", "ACCELERATE_NUM_PROCESSES": "2"}),
+    accelerate("test_distributed_data_loop", *TWO_RANKS),
+    Program("accelerate loops", "accelerate", (*TWO_RANKS, "accelerate_loops.py"), {"ACCELERATE_USE_CPU": "true"}),
     Program("accelerate notebook_launcher", "accelerate", ("python", "accelerate_notebook.py"),
             {"ACCELERATE_USE_CPU": "true"}),
     Program("Lightning ddp_spawn", "lightning", ("python", "lightning_fit.py", "ddp_spawn")),
     Program("Lightning ddp_fork", "lightning", ("python", "lightning_fit.py", "ddp_fork")),
     Program("Lightning ddp", "lightning", ("python", "lightning_fit.py", "ddp")),
+    Program("Lightning loops", "lightning", ("python", "lightning_loops.py"), limit_s=240),
     Program("Ray Train", "ray", ("python", "ray_train.py"), limit_s=300),
     Program("torchft DDP", "torchft", ("sh", "torchft_ddp.sh")),
     Program("DeepSpeed ZeRO 0", "deepspeed", (*TWO_RANKS, "deepspeed_zero.py", "0"), {"DS_ACCELERATOR": "cpu"}, limit_s=300),
     Program("DeepSpeed ZeRO 2", "deepspeed", (*TWO_RANKS, "deepspeed_zero.py", "2"), {"DS_ACCELERATOR": "cpu"}, limit_s=300),
     Program("HF Trainer", "transformers", (*TWO_RANKS, "transformers_trainer.py")),
+    Program("HF Trainer loops", "transformers", (*TWO_RANKS, "transformers_loops.py"), limit_s=240),
+    Program("timm, torchvision and others", "libraries", (*TWO_RANKS, "libraries_loops.py"), limit_s=240),
     Program("MultiProcessTestCase, 10 healthy", "multiprocess", ("python", "torch_multiprocess.py", "Healthy"), limit_s=480),
     Program("MultiProcessTestCase, 3 skipped", "multiprocess", ("python", "torch_multiprocess.py", "Skipped"), limit_s=300),
 )
@@ -199,10 +204,18 @@ def told(report: dict) -> str:
     return "; ".join(parts)
 
 
+def told_of_values(report: dict) -> str:
+    """Whether steps were looked at (how many is a matter of time), what loops were seen, and what was found."""
+    found = [re.findall(r"watched (\d+) of (\d+) steps", check["reason"]) for check in report["checks"]]
+    watched, steps = (sum(int(pair[i]) for pairs in found for pair in pairs) for i in (0, 1))
+    passes = sum(check["examined"].get("passes", 0) for check in report["checks"] if check["name"] == "loaded-data")
+    parts = [f"{'some' if watched else 'none'} of {steps} steps, {passes} passes over loaders"]
+    parts += [f"{one['severity']} {one['code']}: {one['headline']}" for one in report["findings"]]
+    return "; ".join(parts)
+
+
 def judge(program: Program, plain: Seen, under: Seen, changed: str) -> list:
     problems = []
-    if plain.status != program.status:
-        problems.append(f"plain: status {plain.status}, expected {program.status}")
     if under.status != plain.status:
         problems.append(f"status {under.status} under lockstep, {plain.status} without")
     if changed:
@@ -217,28 +230,48 @@ def judge(program: Program, plain: Seen, under: Seen, changed: str) -> list:
     return problems
 
 
+class Compared:
+    """A program as it is, and what is another thing in the ways to run it under lockstep."""
+
+    def __init__(self, program: Program, lockstep: pathlib.Path, folder: pathlib.Path, scratch: pathlib.Path) -> None:
+        self.program, self.lockstep, self.folder, self.scratch = program, lockstep, folder, scratch
+        self.plain = [run(program, folder, scratch / "plain")]
+
+    def under(self, name: str, *options: str) -> Seen:
+        directory = self.scratch / f"run {name}"
+        before = (self.lockstep, "run", *options, "--exit", "program", "--run-dir", directory, "--")
+        seen = run(self.program, self.folder, self.scratch / name, before)
+        with contextlib.suppress(OSError, ValueError):
+            seen.report = json.loads((directory / "report.json").read_text())
+        return seen
+
+    def changed(self, seen: Seen, name: str, *options: str) -> str:
+        """The first plain run may have compiled something, and no two runs of some programs print the same."""
+        changed = difference(self.plain, [seen])
+        if changed and len(self.plain) == 1:
+            self.plain.append(run(self.program, self.folder, self.scratch / "again"))
+            changed = difference(self.plain, [seen])
+        if changed:
+            changed = difference(self.plain, [seen, self.under(f"{name} again", *options)])
+        return changed
+
+
 def compare(program: Program, lockstep: pathlib.Path, torch: pathlib.Path, scratch: pathlib.Path) -> tuple:
     """What is in its row after the name, and what is not right."""
     try:
         folder = environment_of(program.library, torch)
     except Failed as failed:
-        return str(failed), "not run", ["cannot be installed"]
-    plain = run(program, folder, scratch / "plain")
-    run_under = (lockstep, "run", "--exit", "program", "--run-dir")
-    directory = scratch / "run"
-    under = run(program, folder, scratch / "under", (*run_under, directory, "--"))
-    with contextlib.suppress(OSError, ValueError):
-        under.report = json.loads((directory / "report.json").read_text())
-    print(f"    {plain.seconds:.1f} s plain, {under.seconds:.1f} s under lockstep", file=sys.stderr)
-    said = told(under.report) if under.report else "no report"
-    changed = difference([plain], [under])
-    if changed:  # The first may have compiled something, and no two runs of some programs print the same.
-        plain_runs = [plain, run(program, folder, scratch / "again")]
-        changed = difference(plain_runs, [under])
-        if changed:
-            again = run(program, folder, scratch / "under again", (*run_under, scratch / "run again", "--"))
-            changed = difference(plain_runs, [under, again])
-    problems = judge(program, plain, under, changed)
+        return str(failed), ["not run", "not run"], ["cannot be installed"]
+    compared = Compared(program, lockstep, folder, scratch)
+    plain, said, problems = compared.plain[0], [], []
+    if plain.status != program.status:
+        problems.append(f"plain: status {plain.status}, expected {program.status}")
+    for name, options, tell in (("under", (), told), ("watched", ("--watch",), told_of_values)):
+        seen = compared.under(name, *options)
+        wrong = judge(program, plain, seen, compared.changed(seen, name, *options))
+        problems += [f"{name}: {problem}" for problem in wrong]
+        said.append(tell(seen.report) if seen.report else "no report")
+        print(f"    {plain.seconds:.1f} s plain, {seen.seconds:.1f} s {name}", file=sys.stderr)
     last = plain.lines[-1] if plain.status and plain.lines else ""
     return f"status {plain.status} {last}".strip(), said, problems
 
@@ -250,10 +283,10 @@ def cell(text: str) -> str:
     return re.sub(r"\s+", " ", text.replace("|", "\\|"))[:400]
 
 
-def row_of(program: Program, plain: str, said: str, problems: list) -> str:
+def row_of(program: Program, plain: str, said: list, problems: list) -> str:
     main = pinned(program.library).read_text().splitlines()[0].lstrip("# ")
     verdict = "same" if not problems else f"**differs**: {'; '.join(problems)}"
-    return f"| {program.name} | {cell(main)} | {cell(plain)} | {cell(verdict)} | {cell(said)} |"
+    return f"| {program.name} | {cell(main)} | {cell(plain)} | {cell(verdict)} | {' | '.join(map(cell, said))} |"
 
 
 def in_table(name: str) -> str:

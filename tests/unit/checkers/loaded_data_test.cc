@@ -88,12 +88,16 @@ TEST(LoadedData, WhatOnlyLooksAlikeIsNot) {
     EXPECT_EQ(checked(run).outcome, Outcome::kPass);
 }
 
-TEST(LoadedData, AnOrderThatComesAgainIsAWarning) {
+TEST(LoadedData, AnOrderThatComesAgainIsANote) {
   const Verdict verdict = checked(read({pass(1, 7), pass(2, 7)}, {pass(1, 9), pass(2, 9)}));
   ASSERT_EQ(verdict.findings.size(), 1U);
   EXPECT_EQ(verdict.outcome, Outcome::kPass);
   EXPECT_EQ(verdict.findings[0].code, Code::kNotReshuffled);
-  EXPECT_EQ(verdict.findings[0].severity, Severity::kWarning);
+  EXPECT_EQ(verdict.findings[0].severity, Severity::kNote);
+  // Two passes in each epoch.
+  EXPECT_TRUE(checked(read({pass(1, 7), pass(2, 7), pass(3, 8), pass(4, 8)},
+                           {pass(1, 9), pass(2, 9), pass(3, 5), pass(4, 5)}))
+                  .findings.empty());
 }
 
 TEST(LoadedData, AnOrderByChoiceOrOfAFewSamplesIsNone) {
@@ -121,6 +125,11 @@ TEST(LoadedData, SamplesThatReachNoRankInTwoPasses) {
   EXPECT_EQ(verdict.findings[0].code, Code::kSamplesMissed);
   EXPECT_EQ(verdict.findings[0].headline,
             "of 48 samples that DistributedSampler deals out 24 reach no rank");
+  EXPECT_EQ(verdict.findings[0].severity, Severity::kWarning);
+  // Something else leaves them out: those that are too long, say.
+  const Verdict some = checked(read({cut(1, 18), cut(2, 18)}, {cut(1, 18), cut(2, 18)}));
+  ASSERT_EQ(some.findings.size(), 1U);
+  EXPECT_EQ(some.findings[0].severity, Severity::kNote);
   // It filled up by one; a restart went on in the middle of the first pass.
   EXPECT_TRUE(checked(read({cut(1, 24), cut(2, 24)}, {cut(1, 23), cut(2, 23)})).findings.empty());
   EXPECT_TRUE(checked(read({cut(1, 12), cut(2, 24)}, {cut(1, 12), cut(2, 24)})).findings.empty());
@@ -135,7 +144,7 @@ TEST(LoadedData, SharesThatAreNotAlikeInTwoPasses) {
   const Verdict verdict = checked(read({cut(1, 24), cut(2, 24)}, {cut(1, 20), cut(2, 20)}));
   ASSERT_EQ(verdict.findings.size(), 1U);
   EXPECT_EQ(verdict.findings[0].code, Code::kUnequalLengths);
-  EXPECT_EQ(verdict.findings[0].severity, Severity::kWarning);
+  EXPECT_EQ(verdict.findings[0].severity, Severity::kNote);
   // In one pass alone; where the sampler itself makes shares of different sizes.
   EXPECT_TRUE(checked(read({cut(1, 24), cut(2, 24)}, {cut(1, 20), cut(2, 24)})).findings.empty());
   WatchedEpoch first = cut(1, 20), second = cut(2, 20);

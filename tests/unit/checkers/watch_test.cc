@@ -155,6 +155,31 @@ TEST(ReplicaDrift, WhatIsAllowedBecomesANote) {
   EXPECT_NE(verdict.findings[0].headline.find("an ensemble"), std::string::npos);
 }
 
+/// Four steps of which the gradients are averaged, then six of another optimizer on each rank
+/// alone.
+TEST(ReplicaDrift, ANoteWhereEachRankGoesOnAloneWithAnotherOptimizer) {
+  std::vector<Held> one = steady(10), other = steady(10);
+  for (std::size_t step = 4; step < 10; ++step) {
+    other[step].gradient = 2;
+    other[step].value = step > 4 ? 2 : 1;
+  }
+  const auto seen = [&](std::uint32_t optimizer) {
+    lockstep::Run run = watched({one, other});
+    for (std::int32_t rank = 0; rank < 2; ++rank) {
+      for (std::size_t step = 4; step < 10; ++step) {
+        WatchedPoint& point = process_of(run, Rank{rank}).watched->points[step];
+        point.optimizer = optimizer;
+        point.entries[0].gradient.sums[static_cast<std::size_t>(rank)] = 0;  // No multiple.
+      }
+    }
+    return drift(run);
+  };
+  ASSERT_EQ(seen(1).findings.size(), 1U);
+  EXPECT_EQ(seen(1).findings[0].severity, Severity::kNote);
+  EXPECT_EQ(seen(1).outcome, Outcome::kPass);
+  EXPECT_EQ(seen(0).outcome, Outcome::kFail);  // By the same one it is a mistake.
+}
+
 Verdict finite(const lockstep::Run& run) { return checkers::FiniteValues().check(run); }
 
 lockstep::Run broken_from(std::size_t first, std::size_t steps) {
@@ -188,6 +213,29 @@ TEST(FiniteValues, StaysSilentWhereItNeverWasFiniteOrNoStepFollowed) {
   lockstep::Run run = watched({steady(5), steady(5)});
   process_of(run, Rank{1}).watched->non_finite.push_back({.at_ns = kStart, .position = 2});
   EXPECT_EQ(finite(run).outcome, Outcome::kPass);
+}
+
+TEST(FiniteValues, ANoteWhereItIsFiniteAgainOrWasGivenUp) {
+  std::vector<Held> row = steady(8);
+  row[2].flags = row[3].flags = history::kValueNotFinite;
+  const Verdict again = finite(watched({row, row}));
+  ASSERT_EQ(again.findings.size(), 1U);
+  EXPECT_EQ(again.findings[0].severity, Severity::kNote);
+  EXPECT_EQ(again.outcome, Outcome::kPass);
+
+  lockstep::Run other = broken_from(2, 4);
+  for (std::int32_t rank = 0; rank < 2; ++rank) {
+    WatchedValues& values = *process_of(other, Rank{rank}).watched;
+    for (std::uint64_t step = 5; step < 10; ++step) {
+      WatchedPoint point = values.points.front();
+      point.at_ns = kStart + step * kMs;
+      point.position = step;
+      point.optimizer = 1;
+      values.points.push_back(point);
+    }
+  }
+  ASSERT_EQ(finite(other).findings.size(), 1U);
+  EXPECT_EQ(finite(other).findings[0].severity, Severity::kNote);
 }
 
 TEST(FiniteValues, CannotDecideWithoutAWatchedStep) {

@@ -61,11 +61,11 @@ TEST(WrappedModules, FiresWhereTheOrderIsAnother) {
   EXPECT_EQ(verdict.findings[0].culprits, RankSet{Rank{2}});
 }
 
-TEST(WrappedModules, OtherNamesAreAWarning) {
+TEST(WrappedModules, OtherNamesAreANote) {
   const Verdict verdict = modules(wrapped({{"a", "b"}, {"a", "c"}}));
   ASSERT_EQ(verdict.findings.size(), 1U);
   EXPECT_EQ(verdict.outcome, Outcome::kPass);
-  EXPECT_EQ(verdict.findings[0].severity, Severity::kWarning);
+  EXPECT_EQ(verdict.findings[0].severity, Severity::kNote);
   EXPECT_TRUE(verdict.findings[0].culprits.empty());
 }
 
@@ -147,7 +147,8 @@ lockstep::Run reduced(const std::vector<double>& factors,
   for (std::int32_t rank = 0; rank < 2; ++rank) {
     WatchedValues& values = values_of(run, rank);
     for (std::size_t i = 0; i < factors.size(); ++i)
-      values.tensors.push_back({.name = "p" + std::to_string(i), .loose = true, .numel = 8 + i});
+      values.tensors.push_back(
+          {.name = "SGD 0, parameter " + std::to_string(i), .loose = true, .numel = 8 + i});
     for (std::uint64_t step = 0; step < 4; ++step) {
       WatchedPoint point{.position = (step + 1) * factors.size(), .step = step + 1};
       for (std::size_t i = 0; i < factors.size(); ++i) {
@@ -155,7 +156,9 @@ lockstep::Run reduced(const std::vector<double>& factors,
         const double both = kIn[0] + kIn[1] + 2 * static_cast<double>(step + i);
         values.handed_in.push_back({.position = step * factors.size() + i,
                                     .numel = 8 + i,
-                                    .value = {.digest = 1, .sums = {handed, -handed}, .norm = 9},
+                                    .value = {.digest = static_cast<std::uint64_t>(rank),
+                                              .sums = {handed, -handed},
+                                              .norm = 9},
                                     .site = 1,
                                     .version = versions[i]});
         WatchEntry entry{};
@@ -177,7 +180,25 @@ TEST(GradientSums, FiresWhereSomeOfOneOptimizerAreNotDivided) {
   ASSERT_EQ(verdict.outcome, Outcome::kFail);
   ASSERT_EQ(verdict.findings.size(), 1U);
   EXPECT_EQ(verdict.findings[0].code, Code::kUniformFactor);
-  EXPECT_EQ(verdict.findings[0].names, std::vector<std::string>{"p1"});
+  EXPECT_EQ(verdict.findings[0].names, std::vector<std::string>{"SGD 0, parameter 1"});
+}
+
+TEST(GradientSums, ANoteWhereTheFactorMayNotMatter) {
+  lockstep::Run others = reduced({0.5, 1}, {0, 0}), apart = others, alike = others;
+  for (std::int32_t rank = 0; rank < 2; ++rank) {
+    for (WatchedTensor& tensor : values_of(others, rank).tensors)
+      tensor.name.replace(0, 3, "AdamW");
+    for (WatchedPoint& point : values_of(apart, rank).points)
+      point.entries[1].settings = 7;
+    for (WatchedHandedIn& handed : values_of(alike, rank).handed_in)
+      handed.value.digest = 1;
+  }
+  for (const lockstep::Run& run : {others, apart, alike}) {
+    const Verdict verdict = sums(run);
+    ASSERT_EQ(verdict.findings.size(), 1U);
+    EXPECT_EQ(verdict.findings[0].severity, Severity::kNote);
+    EXPECT_EQ(verdict.outcome, Outcome::kPass);
+  }
 }
 
 TEST(GradientSums, ANoteWhereTheOneMayHaveBeenDividedBefore) {
