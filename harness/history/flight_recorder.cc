@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <filesystem>
 #include <map>
@@ -72,13 +73,30 @@ Result<Read> read_ring(const std::string& file, Wanted wanted) {
   return read;
 }
 
-/// One group over all dumps: who belongs to it, and what all calls before the last ones come to.
+/// One group over all dumps: what all calls before the last ones come to.
 struct Known {
-  std::vector<Rank> ranks{};
-  std::uint64_t from{kNoSeq}, until{kNoSeq};  ///< Of the first call that somebody did not finish.
-  /// By block: a digest, of those that have it whole; none where they differ.
-  std::map<std::uint64_t, std::optional<std::uint64_t>> blocks{};
   static constexpr std::uint64_t kNoSeq = ~std::uint64_t{0};
+  static constexpr std::uint64_t kBlock = 64;
+
+  std::uint64_t from{kNoSeq};     ///< The first call that somebody did not finish.
+  std::uint64_t differs{kNoSeq};  ///< The first whose digests are not one.
+  /// Digests of kBlock calls; 0: not known.
+  std::map<std::uint64_t, std::array<std::uint64_t, kBlock>> blocks{};
+
+  void add(const std::vector<std::pair<std::uint64_t, std::uint64_t>>& digests) {
+    std::uint64_t at = kNoSeq;
+    std::array<std::uint64_t, kBlock>* block = nullptr;
+    for (const auto& [seq, digest] : digests) {
+      if (block == nullptr || at != seq / kBlock) {
+        at = seq / kBlock;
+        block = &blocks[at];
+      }
+      std::uint64_t& known = (*block)[seq % kBlock];
+      if (known != 0 && known != digest)
+        differs = std::min(differs, seq);
+      known = digest;
+    }
+  }
 };
 
 class DumpFolder {
@@ -160,27 +178,14 @@ class DumpFolder {
     Known& known = known_[group.key()];
     if (group.first_open)
       known.from = std::min(known.from, *group.first_open);
-    for (const auto& [block, digest] : group.digests) {
-      const std::uint64_t begin = block * DumpRing::kBlock;
-      // NCCL and Gloo count from 1: nothing is before that.
-      if (group.first_seq > std::max<std::uint64_t>(begin, 1) ||
-          begin + DumpRing::kBlock > group.end_seq)
-        continue;
-      const auto [at, is_new] = known.blocks.try_emplace(block, digest);
-      if (!is_new && at->second != digest)
-        at->second.reset();
-    }
+    known.add(group.digests);
   }
 
   /// What must be known besides the last calls, of this group.
   [[nodiscard]] static std::optional<std::pair<std::uint64_t, std::uint64_t>> wanted(
       const Known& known) {
-    for (const auto& [block, digest] : known.blocks) {
-      if (digest)
-        continue;
-      const std::uint64_t begin = block * DumpRing::kBlock;
-      return std::pair(begin - std::min(begin, kAround), begin + DumpRing::kBlock + kAround);
-    }
+    if (known.differs != Known::kNoSeq)
+      return std::pair(known.differs - std::min(known.differs, kAround), known.differs + kAround);
     if (known.from == Known::kNoSeq)
       return std::nullopt;
     return std::pair(known.from - std::min(known.from, kBefore), known.from + kAfter);
@@ -237,6 +242,8 @@ class DumpFolder {
       group.name = ring.key();
       descriptions_.emplace(group.name, ring.description);
       group.seen_from_creation = true;
+      if (ring.id > 0)  // The world is the first.
+        ids_[{process.rank->value, group.name}] = ring.id;
       oldest_[{process.rank->value, group.name}] = ring.first_seq;
       group.issued = ring.end_seq;
       group.completed = ring.done_before;
@@ -258,7 +265,8 @@ class DumpFolder {
     return call;
   }
 
-  /// "0", or "mesh_tp:5" where it has a description; with its backend where it has two.
+  /// "0", or "mesh_tp:5" where it has a description; with its backend where it has two. Without a
+  /// description "pg2:5": all ranks make their groups in one order.
   void name_groups() {
     std::map<std::string, int> backends;
     for (const auto& [key, description] : descriptions_) {
@@ -273,7 +281,10 @@ class DumpFolder {
         const std::string& description = descriptions_[key];
         const bool plain = description.empty() || description == "undefined" ||
                            description == "default_pg" || description == name;
-        group.name = plain ? name : description + ":" + name;
+        const auto id = ids_.find({process.rank->value, key});
+        group.name = !plain             ? description + ":" + name
+                     : id == ids_.end() ? name
+                                        : fmt::format("pg{}:{}", id->second, name);
         if (backends[name] > 1)
           group.name += "(" + key.substr(key.rfind('/') + 1) + ")";
         place(group, name, description == "default_pg", *process.rank);
@@ -336,6 +347,7 @@ class DumpFolder {
   std::map<std::string, std::string> descriptions_{};
   std::map<std::string, Known> known_{};
   std::map<std::pair<std::int32_t, std::string>, std::uint64_t> oldest_{};  ///< In the rings.
+  std::map<std::pair<std::int32_t, std::string>, std::int64_t> ids_{};
   std::int32_t world_{};
   std::optional<Error> first_error_{};
 };
