@@ -87,10 +87,15 @@ class Explainer {
 
   [[nodiscard]] std::optional<Finding> of_odd_message() const {
     const RecordedWait& wait = *odd_->wait;
-    Finding finding =
-        finished(Code::kP2pUnmatched, wait, RankSet{odd_->rank},
-                 fmt::format("{} waits in {}, and the two exchange no such messages else",
-                             words(wait.waiting), label(wait)));
+    const std::string who = words(RankSet{odd_->rank}), message = wait.group->label(*odd_->call);
+    Finding finding = finished(
+        Code::kP2pUnmatched, wait, RankSet{odd_->rank},
+        odd_->call == wait.call
+            ? fmt::format("{} waits in {}, and the two exchange no such messages else", who,
+                          message)
+            : fmt::format("{} went through {}, and the two exchange no such messages else; {} "
+                          "waits in {}",
+                          who, message, words(wait.waiting), label(wait)));
     finding.evidence.push_back(
         fmt::format("nor do the ranks at these places in {} other groups of {}", odd_->kindred,
                     kind_of(*wait.group)));
