@@ -78,15 +78,6 @@ std::size_t shown_odd(const std::vector<GroupView>& groups, const GroupView& gro
   return kindred < kKindredMin ? 0 : kindred;
 }
 
-/// What the rank that a message waits for has sent instead, to somebody who did not take it.
-const Collective* done_instead(const Member& member, const Collective& awaited) {
-  const std::vector<Collective>& calls = member.process->collectives;
-  const auto at = std::find_if(calls.rbegin(), calls.rend(), [&](const Collective& call) {
-    return is_message_of(member, call) && call.completed_ns && call.op != awaited.op;
-  });
-  return at == calls.rend() ? nullptr : &*at;
-}
-
 }  // namespace
 
 std::optional<OddMessage> odd_message(const std::vector<GroupView>& groups,
@@ -108,9 +99,12 @@ std::optional<OddMessage> odd_message(const std::vector<GroupView>& groups,
       look_at(wait, *member, *wait.call);
     const Member* const owing =
         wait.absent.empty() ? nullptr : wait.group->member(*wait.absent.begin());
-    const Collective* const instead = owing == nullptr ? nullptr : done_instead(*owing, *wait.call);
-    if (instead != nullptr)
-      look_at(wait, *owing, *instead);
+    // What the one that it waits for has sent instead, to somebody who did not take it.
+    for (std::size_t i = 0; owing != nullptr && i < owing->process->collectives.size(); ++i) {
+      const Collective& call = owing->process->collectives[i];
+      if (is_message_of(*owing, call) && call.completed_ns && call.op != wait.call->op)
+        look_at(wait, *owing, call);
+    }
   }
   return several ? std::nullopt : found;
 }
