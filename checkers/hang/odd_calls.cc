@@ -110,7 +110,9 @@ std::optional<OddMessage> odd_message(const std::vector<GroupView>& groups,
 }
 
 RankSet odd_sizes(const RecordedWait& wait) {
-  if (wait.call->op != Op::kAllToAll && wait.call->op != Op::kAllToAllSingle)
+  const bool is_exchange = wait.call->op == Op::kAllToAll || wait.call->op == Op::kAllToAllSingle;
+  if (!is_exchange || wait.running != wait.entered ||
+      wait.entered.size() != static_cast<std::size_t>(wait.group->size))
     return {};
   std::map<std::uint64_t, RankSet> by_size;
   for (const Member& member : wait.group->members) {

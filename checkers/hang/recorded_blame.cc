@@ -54,11 +54,11 @@ bool is_only_idle(const Run& run, const RecordedGraph& graph, const RankSet& roo
          });
 }
 
-RankSet went_past(const Run& run, const RecordedGraph& graph) {
+RankSet went_past(const Run& run, const RecordedGraph& graph, bool supposed) {
   const IssueOrder order(run);
   RankSet passed;
   for (const RecordedWait& wait : graph.waits()) {
-    if (wait.to_one || wait.supposed || wait.differs)
+    if (wait.to_one || (wait.supposed && !supposed) || wait.differs)
       continue;
     for (const Rank rank : wait.owing()) {
       if (!passed.contains(rank) && order.went_past(rank, wait))

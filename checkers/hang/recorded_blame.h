@@ -14,7 +14,8 @@ RankSet convicted(const RecordedGraph& graph, const RankSet& roots);
 /// have left it, and those who run the same program, to go on.
 bool is_only_idle(const Run& run, const RecordedGraph& graph, const RankSet& roots);
 /// Those who owe a call, and issued others that all ranks else issue after it.
-RankSet went_past(const Run& run, const RecordedGraph& graph);
+/// `supposed`: also where only the order of their calls tells what their devices are in.
+RankSet went_past(const Run& run, const RecordedGraph& graph, bool supposed);
 /// The few whom the many wait for in a call of the circle, and who do not wait themselves for
 /// such: they did not issue it, or else their devices did not come to it. Nobody where that is
 /// not one place.

@@ -37,16 +37,22 @@ class Explainer {
       return of_roots(roots);
     if (odd_)
       return of_odd_message();
-    const RankSet passed = went_past(run_, graph_);
+    const RankSet passed = went_past(run_, graph_, /*supposed=*/false);
     if (!passed.empty())
       return of_passed(passed);
     const RankSet circle = graph_.circle();
-    if (!circle.empty())
-      return of_circle(circle);
+    if (!circle.empty()) {
+      const RankSet turned = common(went_past(run_, graph_, /*supposed=*/true), circle);
+      return turned.empty() ? of_circle(circle) : of_passed(turned);
+    }
     const std::vector<RecordedWait>& waits = graph_.waits();
     const auto any = [&](auto&& is_so) { return std::any_of(waits.begin(), waits.end(), is_so); };
     if (any([](const RecordedWait& wait) { return wait.differs; }))
       return std::nullopt;
+    for (const RecordedWait& wait : waits) {
+      if (const RankSet odd = odd_sizes(wait); !odd.empty() && timed_out(wait))
+        return of_odd_size(wait, odd);
+    }
     if (any([](const RecordedWait& wait) { return !wait.unseen.empty(); }))
       return of_unseen();
     return of_all_inside();
@@ -60,8 +66,6 @@ class Explainer {
       if (!timed_out(wait) || !wait.absent.empty())
         continue;
       const bool in_it = wait.running == wait.entered;
-      if (const RankSet odd = odd_sizes(wait); in_it && !odd.empty())
-        return of_odd_size(wait, odd);
       if (first == nullptr || (in_it && first->running != first->entered))
         first = &wait;
     }

@@ -187,6 +187,33 @@ TEST(RecordedWaits, NamesTheOddSizeOfAnExchangeThatIsEven) {
   EXPECT_EQ(finding.culprits, RankSet{Rank{2}});
 }
 
+/// Rank 3 belongs to another group, whose members wait for it, and has no dump.
+TEST(RecordedWaits, NamesTheOddSizeThoughARankIsUnseen) {
+  DumpFolder folder(5);
+  folder.group("1", "[0, 1, 2]");
+  folder.group("2", "[3, 4]");
+  for (const int rank : {0, 1, 2})
+    folder.dump(rank,
+                {begun({.name = "nccl:all_to_all", .numel = rank == 2 ? 12 : 8, .group = "1"})});
+  folder.dump(4, {begun({.seq = 1, .group = "2"})});
+  EXPECT_EQ(found(folder).culprits, RankSet{Rank{2}});
+}
+
+/// A recorder that does not tell when a device begins: rank 3 issued the two calls in another
+/// order.
+TEST(RecordedWaits, NamesWhoWentPastWhereAllHaveIssuedBoth) {
+  DumpFolder folder(4);
+  folder.group("1", "[0, 1, 2, 3]");
+  const DumpCall first = queued({.name = "nccl2:all_reduce", .seq = 1});
+  const DumpCall second = queued({.name = "nccl2:all_reduce", .seq = 1, .group = "1"});
+  for (const int rank : {0, 1, 2})
+    folder.dump(rank, {first, second});
+  folder.dump(3, {second, first});
+  const Finding finding = found(folder);
+  EXPECT_EQ(finding.code, Code::kWaitCycle);
+  EXPECT_EQ(finding.culprits, RankSet{Rank{3}});
+}
+
 TEST(RecordedWaits, OfAnUnevenExchangeNobodyIsAtFault) {
   DumpFolder folder(4);
   for (const int rank : {0, 1, 2, 3})
