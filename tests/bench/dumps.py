@@ -180,8 +180,8 @@ def main():
         size = sum(os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder)) / 2**20
         ours = measured([options.lockstep, "check", folder, "--format", "json"])
         named = '"culprits": [' in ours[4] and "rank 3 has not entered" in ours[4]
-        print(f"{ranks:6} ranks x {options.entries} entries, {size:6.0f} MiB: lockstep {ours[0]:7.2f} s ({ours[1]:.2f} s on a "
-              f"core) {ours[2]:7.0f} MiB, status {ours[3]}, rank 3 named: {named}", flush=True)
+        print(f"{ranks:6} ranks x {options.entries} entries, {size:6.0f} MiB: lockstep {ours[0]:7.2f} s ({ours[1]:.2f} s on "
+              f"a core) {ours[2]:7.0f} MiB, status {ours[3]}, rank 3 named: {named}", flush=True)
         late |= not named
         if ranks == options.ranks and options.only == "both":
             theirs = measured([options.python, "-m", "torch.distributed.flight_recorder.fr_trace", folder, "-p", "trace_"])
