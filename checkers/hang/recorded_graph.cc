@@ -8,6 +8,8 @@
 namespace lockstep::checkers {
 namespace {
 
+constexpr std::uint64_t kClocksApartNs = 60'000'000'000;  // Of two hosts; more makes no sense.
+
 /// For this member the first that is not done; null where none is.
 const Collective* first_open(const Member& member) {
   const Group& about = member.about();
@@ -136,6 +138,19 @@ RecordedGraph::RecordedGraph(const Run& run, const std::vector<GroupView>& group
   }
   for (RecordedWait& wait : waits_)
     add_devices(wait);
+  note_quiet(run);
+}
+
+void RecordedGraph::note_quiet(const Run& run) {
+  for (const Process& process : run.processes) {
+    std::uint64_t last = 0;
+    for (const Collective& call : process.collectives) {
+      for (const auto at : {std::optional(call.issued_ns), call.returned_ns, call.completed_ns})
+        last = std::max(last, at.value_or(0));
+    }
+    if (waits(*process.rank))
+      quiet_ns_ = std::min(quiet_ns_, process.closed_ns - std::min(last, process.closed_ns));
+  }
 }
 
 void RecordedGraph::find_first(const Run& run) {
@@ -159,10 +174,10 @@ void RecordedGraph::note_wait(const Member& member, const Collective& call, Reco
   wait.waiting.insert(member.rank);
   open_.insert(member.rank.value);
   const std::uint64_t dumped_ns = member.process->closed_ns;
-  if (dumped_ns < call.issued_ns || call.issued_ns == 0) {
+  if (dumped_ns + kClocksApartNs < call.issued_ns || call.issued_ns == 0) {
     untimed_ = true;
   } else {
-    const std::uint64_t waited = dumped_ns - call.issued_ns;
+    const std::uint64_t waited = dumped_ns - std::min(call.issued_ns, dumped_ns);
     longest_ns_ = std::max(longest_ns_.value_or(0), waited);
   }
   wait.given_up |= call.failed;

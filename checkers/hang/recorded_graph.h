@@ -45,6 +45,9 @@ class RecordedGraph {
   [[nodiscard]] RankSet circle() const;
   /// How long the longest wait was when its dump was written; none where that is not known.
   [[nodiscard]] std::optional<std::uint64_t> longest_ns() const;
+  /// The shortest time for which nothing had happened on a rank that waits. The clocks of hosts and
+  /// of the file system they write to may be seconds apart: who waits long by one of them may not.
+  [[nodiscard]] std::uint64_t quiet_ns() const { return quiet_ns_; }
 
  private:
   void add_collectives(const GroupView& group);
@@ -52,6 +55,7 @@ class RecordedGraph {
   void add_devices(RecordedWait& wait) const;
   void note_wait(const Member& member, const Collective& call, RecordedWait& wait);
   void find_first(const Run& run);
+  void note_quiet(const Run& run);
   /// The device is in it: the recorder says so, or, where it never does, it is first in the queue.
   [[nodiscard]] bool runs(const Member& member, const Collective& call) const;
   [[nodiscard]] std::map<std::int32_t, RankSet> owed() const;
@@ -61,6 +65,7 @@ class RecordedGraph {
   std::map<std::int32_t, std::uint64_t>
       first_{};  ///< Of a rank: the record of its first open call.
   std::optional<std::uint64_t> longest_ns_{};
+  std::uint64_t quiet_ns_{~std::uint64_t{0}};
   bool untimed_{};
 };
 

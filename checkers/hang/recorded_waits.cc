@@ -4,8 +4,10 @@
 
 #include <algorithm>
 
-#include "checkers/hang/issue_order.h"
+#include "checkers/hang/odd_calls.h"
+#include "checkers/hang/recorded_blame.h"
 #include "checkers/hang/recorded_graph.h"
+#include "checkers/order/kindred_groups.h"
 #include "harness/history/recorded.h"
 #include "harness/model/call_site.h"
 #include "harness/model/coverage.h"
@@ -15,7 +17,8 @@
 namespace lockstep::checkers {
 namespace {
 
-constexpr std::uint64_t kMovingNs = 1'000'000'000;  // Who waits no longer than that may go on.
+constexpr std::uint64_t kMovingNs = 1'000'000'000;     // Who waits no longer than that goes on.
+constexpr std::uint64_t kStandingNs = 20'000'000'000;  // Who waits no longer than that may go on.
 constexpr std::size_t kLinesMax = 8;
 
 const char* plural(const RankSet& ranks, const char* one, const char* many) {
@@ -24,34 +27,85 @@ const char* plural(const RankSet& ranks, const char* one, const char* many) {
 
 class Explainer {
  public:
-  Explainer(const Run& run, const RecordedGraph& graph) : run_(run), graph_(graph) {}
+  Explainer(const Job& job, const RecordedGraph& graph)
+      : run_(job.run()), graph_(graph), odd_(odd_message(job.groups(), graph.waits())) {}
 
   /// Nothing where only a mismatch explains it, or nothing.
   [[nodiscard]] std::optional<Finding> finding() const {
     const RankSet roots = graph_.roots();
     if (!roots.empty())
       return of_roots(roots);
-    const RankSet passed = went_past();
+    if (odd_)
+      return of_odd_message();
+    const RankSet passed = went_past(run_, graph_, /*supposed=*/false);
     if (!passed.empty())
       return of_passed(passed);
     const RankSet circle = graph_.circle();
-    if (!circle.empty())
-      return of_circle(circle);
-    for (const RecordedWait& wait : graph_.waits()) {
-      if (!wait.unseen.empty())
-        return of_unseen();
+    if (!circle.empty()) {
+      const RankSet turned = common(went_past(run_, graph_, /*supposed=*/true), circle);
+      return turned.empty() ? of_circle(circle) : of_passed(turned);
     }
-    for (const RecordedWait& wait : graph_.waits()) {
-      if (timed_out(wait) && !wait.differs && wait.absent.empty())
-        return finished(Code::kEveryoneInside, wait, {},
-                        fmt::format("all members have entered {}, and it did not finish in its "
-                                    "limit",
-                                    label(wait)));
+    const std::vector<RecordedWait>& waits = graph_.waits();
+    const auto any = [&](auto&& is_so) { return std::any_of(waits.begin(), waits.end(), is_so); };
+    if (any([](const RecordedWait& wait) { return wait.differs; }))
+      return std::nullopt;
+    for (const RecordedWait& wait : waits) {
+      if (const RankSet odd = odd_sizes(wait); !odd.empty() && timed_out(wait))
+        return of_odd_size(wait, odd);
     }
-    return std::nullopt;
+    if (any([](const RecordedWait& wait) { return !wait.unseen.empty(); }))
+      return of_unseen();
+    return of_all_inside();
   }
 
  private:
+  /// What all devices are in, rather than what waits for them in their queues.
+  [[nodiscard]] std::optional<Finding> of_all_inside() const {
+    const RecordedWait* first = nullptr;
+    for (const RecordedWait& wait : graph_.waits()) {
+      if (!timed_out(wait) || !wait.absent.empty())
+        continue;
+      const bool in_it = wait.running == wait.entered;
+      if (first == nullptr || (in_it && first->running != first->entered))
+        first = &wait;
+    }
+    if (first == nullptr)
+      return std::nullopt;
+    return finished(Code::kEveryoneInside, *first, {},
+                    fmt::format("all members have entered {}, and it did not finish in its limit",
+                                label(*first)));
+  }
+
+  [[nodiscard]] std::optional<Finding> of_odd_size(const RecordedWait& wait,
+                                                   const RankSet& odd) const {
+    const Member& suspect = *wait.group->member(*odd.begin());
+    const RankSet others = wait.entered.minus(odd);
+    const Member& other = *wait.group->member(*others.begin());
+    return finished(
+        Code::kDifferentSize, wait, odd,
+        fmt::format("{} hands in and receives {} elements in {}, and {} {} each: it did not finish "
+                    "in its limit",
+                    words(odd), suspect.at(wait.seq)->numel_in, label(wait), words(others),
+                    other.at(wait.seq)->numel_in));
+  }
+
+  [[nodiscard]] std::optional<Finding> of_odd_message() const {
+    const RecordedWait& wait = *odd_->wait;
+    const std::string who = words(RankSet{odd_->rank}), message = wait.group->label(*odd_->call);
+    Finding finding = finished(
+        Code::kP2pUnmatched, wait, RankSet{odd_->rank},
+        odd_->call == wait.call
+            ? fmt::format("{} waits in {}, and the two exchange no such messages else", who,
+                          message)
+            : fmt::format("{} went through {}, and the two exchange no such messages else; {} "
+                          "waits in {}",
+                          who, message, words(wait.waiting), label(wait)));
+    finding.evidence.push_back(
+        fmt::format("nor do the ranks at these places in {} other groups of {}", odd_->kindred,
+                    kind_of(*wait.group)));
+    return finding;
+  }
+
   [[nodiscard]] static std::string label(const RecordedWait& wait) {
     return wait.group->label(*wait.call);
   }
@@ -59,41 +113,6 @@ class Explainer {
   [[nodiscard]] static bool owes(const RecordedWait& wait, const RankSet& ranks) {
     return std::any_of(wait.owing().begin(), wait.owing().end(),
                        [&](Rank rank) { return ranks.contains(rank); });
-  }
-
-  [[nodiscard]] static std::size_t size_of(const RecordedWait& wait) {
-    return wait.to_one ? 2 : static_cast<std::size_t>(std::max(wait.group->size, 0));
-  }
-
-  /// Most of the members are there and these are not. Of two nobody is more.
-  [[nodiscard]] static bool is_minority(const RecordedWait& wait, const RankSet& ranks) {
-    return size_of(wait) > 2 && 2 * ranks.size() < size_of(wait);
-  }
-
-  [[nodiscard]] static RankSet common(const RankSet& a, const RankSet& b) {
-    return a.minus(a.minus(b));
-  }
-
-  /// Those whom most members of a group wait for, or two ranks in calls of their own.
-  [[nodiscard]] RankSet convicted(const RankSet& roots) const {
-    RankSet culprits;
-    std::map<std::int32_t, RankSet> waiters;
-    for (const RecordedWait& wait : graph_.waits()) {
-      const RankSet owing = common(wait.owing(), roots);
-      for (const Rank rank : owing) {
-        if (is_minority(wait, wait.owing()))
-          culprits.insert(rank);
-        if (wait.owing().size() == 1) {
-          for (const Rank waiter : wait.waiting)
-            waiters[rank.value].insert(waiter);
-        }
-      }
-    }
-    for (const auto& [rank, others] : waiters) {
-      if (others.size() > 1)
-        culprits.insert(Rank{rank});
-    }
-    return culprits;
   }
 
   /// The call in which most wait for them.
@@ -111,7 +130,9 @@ class Explainer {
   }
 
   [[nodiscard]] std::optional<Finding> of_roots(const RankSet& roots) const {
-    RankSet culprits = convicted(roots);
+    RankSet culprits = convicted(graph_, roots);
+    if (culprits.empty() && !odd_ && is_only_idle(run_, graph_, roots))
+      culprits = roots;
     const RecordedWait& wait = first_of(culprits.empty() ? roots : culprits);
     if (wait.differs)
       return std::nullopt;
@@ -125,7 +146,7 @@ class Explainer {
                       words(wait.waiting.minus(absent)),
                       plural(wait.waiting.minus(absent), "waits", "wait")));
     // Most have not come, and wait for nobody: the few made a call that the others did not.
-    if (culprits.empty() && is_minority(wait, wait.entered) && wait.absent == absent &&
+    if (culprits.empty() && is_few(wait, wait.entered) && wait.absent == absent &&
         wait.unseen.empty())
       return finished(Code::kExtraCall, wait, wait.entered,
                       fmt::format("{} issued {}, which {} did not issue", words(wait.entered),
@@ -159,53 +180,10 @@ class Explainer {
       if (wait.differs)
         return std::nullopt;
     }
-    const RankSet culprits = unexplained_in(circle);
+    const RankSet culprits = unexplained_in(graph_, circle);
     return finished(
         Code::kWaitCycle, first_of(circle), culprits,
         fmt::format("{} wait for each other in a circle: {}", words(circle), places_of(circle)));
-  }
-
-  /// Those who owe a call, and issued others that all ranks else issue after it.
-  [[nodiscard]] RankSet went_past() const {
-    const IssueOrder order(run_);
-    RankSet passed;
-    for (const RecordedWait& wait : graph_.waits()) {
-      if (wait.to_one || wait.supposed || wait.differs)
-        continue;
-      for (const Rank rank : wait.owing()) {
-        if (!passed.contains(rank) && order.went_past(rank, wait))
-          passed.insert(rank);
-      }
-    }
-    return passed;
-  }
-
-  /// The few whom the many wait for in a call of the circle, and who do not wait themselves for
-  /// such: they did not issue it, or else their devices did not come to it. Nobody where that is
-  /// not one place.
-  [[nodiscard]] RankSet unexplained_in(const RankSet& circle) const {
-    for (const bool by_hosts : {true, false}) {
-      std::vector<const RecordedWait*> waits;
-      RankSet few;
-      for (const RecordedWait& wait : graph_.waits()) {
-        const RankSet owing = common(wait.owing(), circle);
-        if (owing.empty() || common(wait.running, circle).empty() || wait.supposed ||
-            wait.absent.empty() == by_hosts || !is_minority(wait, wait.owing()))
-          continue;
-        waits.push_back(&wait);
-        for (const Rank rank : owing)
-          few.insert(rank);
-      }
-      RankSet left = few;
-      for (const RecordedWait* const wait : waits)
-        left = by_hosts ? left : left.minus(wait->running);
-      const bool one_place = std::any_of(waits.begin(), waits.end(), [&](const RecordedWait* wait) {
-        return left.minus(wait->owing()).empty();
-      });
-      if (!few.empty())
-        return one_place ? left : RankSet{};
-    }
-    return {};
   }
 
   [[nodiscard]] Finding of_unseen() const {
@@ -325,7 +303,22 @@ class Explainer {
 
   const Run& run_;
   const RecordedGraph& graph_;
+  std::optional<OddMessage> odd_;
 };
+
+bool is_moving(const RecordedGraph& graph) {
+  const std::optional<std::uint64_t> longest = graph.longest_ns();
+  return longest &&
+         (*longest < kMovingNs || (*longest < kStandingNs && graph.quiet_ns() < kMovingNs));
+}
+
+/// They may have waited for somebody who is slow: none of them to its limit.
+bool may_go_on(const RecordedGraph& graph) {
+  const std::optional<std::uint64_t> longest = graph.longest_ns();
+  return longest && *longest < kStandingNs &&
+         std::none_of(graph.waits().begin(), graph.waits().end(),
+                      [](const RecordedWait& wait) { return wait.given_up; });
+}
 
 }  // namespace
 
@@ -334,12 +327,17 @@ Verdict RecordedWaits::check(const Job& job) const {
   const RecordedGraph graph(job.run(), job.groups());
   verdict.examined["processes"] = job.run().processes.size();
   verdict.examined["calls that stand still"] = graph.waits().size();
-  const std::optional<std::uint64_t> longest = graph.longest_ns();
   if (job.groups().empty()) {
     verdict.reason = "the dumps have no call";
-  } else if (graph.waits().empty() || (longest && *longest < kMovingNs)) {
+  } else if (graph.waits().empty() || is_moving(graph)) {
     verdict.outcome = Outcome::kPass;  // Or the job went on while they were written.
-  } else if (auto finding = Explainer(job.run(), graph).finding()) {
+  } else if (auto finding = Explainer(job, graph).finding()) {
+    if (may_go_on(graph)) {
+      verdict.reason = incomplete(
+          fmt::format("{}, {:.1f} s when the dumps were written: whether they go on does not show",
+                      finding->headline, static_cast<double>(*graph.longest_ns()) / 1e9));
+      return verdict;
+    }
     verdict.outcome = Outcome::kFail;
     verdict.findings.push_back(std::move(*finding));
   } else {

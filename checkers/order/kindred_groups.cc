@@ -11,12 +11,6 @@ namespace {
 
 constexpr std::size_t kKindredMin = 2;
 
-/// "tensor" of "tensor:6"; empty where a group has no description.
-std::string kind_of(const GroupView& group) {
-  const std::size_t colon = group.name.rfind(':');
-  return colon == std::string::npos ? "" : group.name.substr(0, colon);
-}
-
 /// What all members that are known issued there; null where they differ or none is.
 const Collective* one_call(const GroupView& group, std::uint64_t seq) {
   const Collective* one = nullptr;
@@ -30,6 +24,11 @@ const Collective* one_call(const GroupView& group, std::uint64_t seq) {
 }
 
 }  // namespace
+
+std::string kind_of(const GroupView& group) {
+  const std::size_t colon = group.name.rfind(':');
+  return colon == std::string::npos ? "" : group.name.substr(0, colon);
+}
 
 void blame_by_kindred(const std::vector<GroupView>& groups, const GroupView& group,
                       Finding& finding) {

@@ -2,14 +2,18 @@
 // one disagree and none of them are most, the others show who went another way.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "harness/model/group_view.h"
 
 namespace lockstep::checkers {
 
-/// Of a finding about calls of the group that do not agree, and that names nobody. Kinds are told
-/// by the descriptions of groups that a Flight Recorder's dumps hold.
+/// "tensor" of "tensor:6", by the description that a Flight Recorder's dump holds, or "pg2" by the
+/// order in which ranks make their groups; empty where it is not known.
+std::string kind_of(const GroupView& group);
+
+/// Of a finding about calls of the group that do not agree, and that names nobody.
 void blame_by_kindred(const std::vector<GroupView>& groups, const GroupView& group,
                       Finding& finding);
 

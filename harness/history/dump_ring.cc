@@ -100,6 +100,29 @@ bool is_done(const DumpEntry& entry, std::string_view backend) {
          (entry.retired && !has_events);
 }
 
+/// Messages, with those that have completed now: the last of each peer and direction stays.
+void complete(std::vector<Collective>& messages, const Collective& call, bool is_batch) {
+  std::vector<Collective> done;
+  std::erase_if(messages, [&](const Collective& open) {
+    const bool now = is_batch ? open.seq == call.seq && !open.completed_ns
+                              : open.op == call.op && open.root == call.root;
+    if (now && is_batch) {
+      done.push_back(open);
+      done.back().returned_ns = call.returned_ns;
+      done.back().completed_ns = call.completed_ns;
+    }
+    return now;
+  });
+  if (!is_batch && is_point_to_point(call.op))
+    done.push_back(call);
+  std::erase_if(messages, [&](const Collective& old) {
+    return old.completed_ns && std::any_of(done.begin(), done.end(), [&](const Collective& one) {
+             return one.op == old.op && one.root == old.root;
+           });
+  });
+  messages.insert(messages.end(), done.begin(), done.end());
+}
+
 bool is_backward(std::uint64_t seq, const RingGroup& group) {
   return group.first_seq != group.end_seq && seq + 1 < group.end_seq;
 }
@@ -211,9 +234,8 @@ void DumpRing::add_collective(RingGroup& group, const DumpEntry& entry, const Na
   if (group.first_seq == group.end_seq)
     group.first_seq = seq;
   group.end_seq = seq + 1;
-  const std::uint64_t block = seq / kBlock;
-  if (group.digests.empty() || group.digests.back().first != block)
-    group.digests.emplace_back(block, 0);
+  if (!same_number)
+    group.digests.emplace_back(seq, 0);
   group.digests.back().second += mix(seq, signature(call, name.op_name));
   if (call.completed_ns) {
     group.done_before = seq + 1;
@@ -254,15 +276,11 @@ void DumpRing::add_point_to_point(RingGroup& group, const DumpEntry& entry, cons
   Collective call = call_of(group, entry, name);
   call.seq = static_cast<std::uint64_t>(std::max<std::int64_t>(entry.p2p_seq, 0));
   // A batch is done when its own entry, which comes last, is; a pair is done in its order.
-  if (call.completed_ns) {
-    std::erase_if(group.point_to_point, [&](const Collective& open) {
-      return name.coalesced ? open.seq == call.seq : open.op == call.op && open.root == call.root;
-    });
-    return;
-  }
+  if (call.completed_ns)
+    return complete(group.point_to_point, call, name.coalesced);
   if (name.coalesced) {
     for (Collective& open : group.point_to_point) {
-      if (open.seq == call.seq)
+      if (open.seq == call.seq && !open.completed_ns)
         open.returned_ns = call.returned_ns;
     }
     return;
@@ -304,6 +322,10 @@ void DumpRing::finish(const DumpHead& head) {
       group.asked.push_back(group.first_open_call);
     group.kept.insert(group.kept.begin(), group.asked.begin(), group.asked.end());
     group.asked.clear();
+    // Of calls that were issued as one the ring may have lost some.
+    if (group.first_seq > 1 && group.kept.size() > 1 && group.kept.front().completed_ns &&
+        group.kept.front().seq == group.first_seq)
+      group.kept.pop_front();
     for (Collective& call : group.kept) {
       if (!call.completed_ns && call.seq < group.done_before) {
         call.completed_ns = call.issued_ns;
@@ -316,6 +338,12 @@ void DumpRing::finish(const DumpHead& head) {
       if (!group.tells_starts)
         call.returned_ns = call.issued_ns;
     }
+  }
+  for (RingGroup& group : groups_) {  // Nor is all of them there at the end.
+    if (!group.digests.empty())
+      group.digests.pop_back();
+    if (group.first_seq > 1 && !group.digests.empty())
+      group.digests.erase(group.digests.begin());
   }
   for (const DumpHead::Config& config : head.groups) {
     const bool known = std::any_of(groups_.begin(), groups_.end(),

@@ -25,11 +25,12 @@ struct RingGroup {
   Collective first_open_call{};
   std::uint64_t done_before{};  ///< One behind the last collective that has completed.
   bool tells_starts{};          ///< When the device begins.
-  /// Number of a block of kBlock collectives, and a digest of those in it that must agree.
+  /// Number of a collective, and a digest of what must agree in it.
   std::vector<std::pair<std::uint64_t, std::uint64_t>> digests{};
-  std::vector<Collective> asked{};           ///< While reading; then in front of `kept`.
-  std::deque<Collective> kept{};             ///< The last ones, and those asked for.
-  std::vector<Collective> point_to_point{};  ///< That have not completed.
+  std::vector<Collective> asked{};  ///< While reading; then in front of `kept`.
+  std::deque<Collective> kept{};    ///< The last ones, and those asked for.
+  /// That have not completed, and the last that has of each peer and direction.
+  std::vector<Collective> point_to_point{};
 
   [[nodiscard]] std::string key() const { return name + '/' + backend; }
 };
@@ -39,7 +40,6 @@ using Wanted = std::map<std::string, std::pair<std::uint64_t, std::uint64_t>>;
 
 class DumpRing {
  public:
-  static constexpr std::uint64_t kBlock = 64;
   static constexpr std::size_t kLast = 24;
 
   explicit DumpRing(Wanted wanted = {}) : wanted_(std::move(wanted)) {}

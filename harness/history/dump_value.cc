@@ -23,7 +23,7 @@ std::uint64_t plus(std::uint64_t a, std::uint64_t b) {
 }
 
 DType dtype_of(std::string_view name) {
-  constexpr std::array<std::pair<std::string_view, DType>, 12> kNames{{
+  static constexpr std::array<std::pair<std::string_view, DType>, 12> kNames{{
       {"Float", DType::kFloat32},
       {"BFloat16", DType::kBFloat16},
       {"Half", DType::kFloat16},
@@ -156,7 +156,7 @@ enum class DumpWords::Field : std::uint8_t {
 };
 
 DumpWords::Field DumpWords::field_of(DumpValue key) const {
-  constexpr std::array<std::pair<std::string_view, Field>, 18> kNames{{
+  static constexpr std::array<std::pair<std::string_view, Field>, 18> kNames{{
       {"record_id", Field::kRecord},
       {"pg_id", Field::kGroupId},
       {"process_group", Field::kGroup},

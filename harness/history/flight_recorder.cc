@@ -1,17 +1,15 @@
 #include "harness/history/flight_recorder.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <filesystem>
 #include <map>
 #include <optional>
-#include <set>
 
-#include "harness/history/dump_reader.h"
-#include "harness/history/dump_ring.h"
+#include "harness/history/dump_files.h"
 #include "harness/history/recorded.h"
 
 namespace fs = std::filesystem;
@@ -26,59 +24,30 @@ constexpr std::int32_t kRankMax = 1 << 20;
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-std::vector<std::string> files_of(const std::string& path) {
-  std::vector<std::string> files;
-  std::error_code error;
-  if (!fs::is_directory(path, error))
-    return {path};
-  for (const auto& entry : fs::directory_iterator(path, error)) {
-    if (entry.is_regular_file(error))
-      files.push_back(entry.path().string());
-  }
-  std::sort(files.begin(), files.end());
-  return files;
-}
-
-bool is_dump(const std::string& file) {
-  auto source = FileSource::open(file);
-  return source && looks_like_dump(**source);
-}
-
-std::uint64_t written_ns(const std::string& file) {
-  struct stat status {};
-  if (stat(file.c_str(), &status) != 0)
-    return 0;
-  return static_cast<std::uint64_t>(status.st_mtim.tv_sec) * 1'000'000'000U +
-         static_cast<std::uint64_t>(status.st_mtim.tv_nsec);
-}
-
-struct Read {
-  DumpHead head{};
-  DumpRing ring{};
-};
-
-Result<Read> read_ring(const std::string& file, Wanted wanted) {
-  auto source = FileSource::open(file);
-  if (!source)
-    return source.error();
-  Read read{.head = {}, .ring = DumpRing(std::move(wanted))};
-  auto head = read_dump(**source, file, [&](const DumpEntry& entry, const DumpWords& words) {
-    read.ring.add(entry, words);
-  });
-  if (!head)
-    return head.error();
-  read.head = std::move(*head);
-  read.ring.finish(read.head);
-  return read;
-}
-
-/// One group over all dumps: who belongs to it, and what all calls before the last ones come to.
+/// One group over all dumps: what all calls before the last ones come to.
 struct Known {
-  std::vector<Rank> ranks{};
-  std::uint64_t from{kNoSeq}, until{kNoSeq};  ///< Of the first call that somebody did not finish.
-  /// By block: a digest, of those that have it whole; none where they differ.
-  std::map<std::uint64_t, std::optional<std::uint64_t>> blocks{};
   static constexpr std::uint64_t kNoSeq = ~std::uint64_t{0};
+  static constexpr std::uint64_t kBlock = 64;
+
+  std::uint64_t from{kNoSeq};     ///< The first call that somebody did not finish.
+  std::uint64_t differs{kNoSeq};  ///< The first whose digests are not one.
+  /// Digests of kBlock calls; 0: not known.
+  std::map<std::uint64_t, std::array<std::uint64_t, kBlock>> blocks{};
+
+  void add(const std::vector<std::pair<std::uint64_t, std::uint64_t>>& digests) {
+    std::uint64_t at = kNoSeq;
+    std::array<std::uint64_t, kBlock>* block = nullptr;
+    for (const auto& [seq, digest] : digests) {
+      if (block == nullptr || at != seq / kBlock) {
+        at = seq / kBlock;
+        block = &blocks[at];
+      }
+      std::uint64_t& known = (*block)[seq % kBlock];
+      if (known != 0 && known != digest)
+        differs = std::min(differs, seq);
+      known = digest;
+    }
+  }
 };
 
 class DumpFolder {
@@ -86,10 +55,18 @@ class DumpFolder {
   explicit DumpFolder(std::string path) : path_(std::move(path)) {}
 
   Result<Run> read() {
-    for (const std::string& file : files_of(path_)) {
-      if (is_dump(file) || rank_in_name(file) >= 0)
-        read_first(file);
-    }
+    std::vector<std::string> files = files_of(path_);
+    std::erase_if(files,
+                  [](const std::string& file) { return rank_in_name(file) < 0 && !is_dump(file); });
+    read_rings(files, {}, [&](const std::string& file, Result<DumpRead>& read) {
+      if (rank_in_name(file) >= 0)
+        read_first(file, read);
+      else
+        leave_out(
+            {Error::Kind::kUsage,
+             fmt::format("{}: its name has no rank, need one such as nccl_trace_rank_12", file),
+             "name each dump after its rank"});
+    });
     if (run_.processes.empty())
       return nothing_read();
     read_again();
@@ -107,21 +84,16 @@ class DumpFolder {
             "TORCH_NCCL_DEBUG_INFO_TEMP_FILE names"};
   }
 
-  void read_first(const std::string& file) {
+  void leave_out(const Error& error) {
+    run_.missing.push_back(error.what);
+    if (!first_error_)
+      first_error_ = error;
+  }
+
+  void read_first(const std::string& file, Result<DumpRead>& read) {
+    if (!read)
+      return leave_out(read.error());
     const std::int32_t rank = rank_in_name(file);
-    auto read = rank < 0
-                    ? Result<Read>(Error{Error::Kind::kUsage,
-                                         fmt::format("{}: its name has no rank, need one such as "
-                                                     "nccl_trace_rank_12",
-                                                     file),
-                                         "name each dump after its rank"})
-                    : read_ring(file, {});
-    if (!read) {
-      run_.missing.push_back(read.error().what);
-      if (!first_error_)
-        first_error_ = read.error();
-      return;
-    }
     Process& process = process_of(Rank{rank});
     process.file += (process.file.empty() ? "" : " ") + fs::path(file).filename().string();
     process.closed_ns = std::max(process.closed_ns, written_ns(file));
@@ -160,27 +132,14 @@ class DumpFolder {
     Known& known = known_[group.key()];
     if (group.first_open)
       known.from = std::min(known.from, *group.first_open);
-    for (const auto& [block, digest] : group.digests) {
-      const std::uint64_t begin = block * DumpRing::kBlock;
-      // NCCL and Gloo count from 1: nothing is before that.
-      if (group.first_seq > std::max<std::uint64_t>(begin, 1) ||
-          begin + DumpRing::kBlock > group.end_seq)
-        continue;
-      const auto [at, is_new] = known.blocks.try_emplace(block, digest);
-      if (!is_new && at->second != digest)
-        at->second.reset();
-    }
+    known.add(group.digests);
   }
 
   /// What must be known besides the last calls, of this group.
   [[nodiscard]] static std::optional<std::pair<std::uint64_t, std::uint64_t>> wanted(
       const Known& known) {
-    for (const auto& [block, digest] : known.blocks) {
-      if (digest)
-        continue;
-      const std::uint64_t begin = block * DumpRing::kBlock;
-      return std::pair(begin - std::min(begin, kAround), begin + DumpRing::kBlock + kAround);
-    }
+    if (known.differs != Known::kNoSeq)
+      return std::pair(known.differs - std::min(known.differs, kAround), known.differs + kAround);
     if (known.from == Known::kNoSeq)
       return std::nullopt;
     return std::pair(known.from - std::min(known.from, kBefore), known.from + kAfter);
@@ -192,20 +151,24 @@ class DumpFolder {
       if (const auto window = wanted(known))
         windows.emplace(key, *window);
     }
-    for (auto& [rank, files] : files_) {
-      Process& process = run_.processes[index_.at(rank)];
-      if (!lacks(process, windows))
+    std::vector<std::string> lacking;
+    std::map<std::int32_t, Process> again;
+    for (const auto& [rank, files] : files_) {
+      if (!lacks(run_.processes[index_.at(rank)], windows))
         continue;
-      Process again;
-      again.rank = process.rank;
-      again.sites.emplace_back();
-      for (const std::string& file : files) {
-        if (auto read = read_ring(file, windows))
-          put(*read, again);
-      }
-      process.groups = std::move(again.groups);
-      process.sites = std::move(again.sites);
-      process.collectives = std::move(again.collectives);
+      lacking.insert(lacking.end(), files.begin(), files.end());
+      again[rank].rank = Rank{rank};
+      again[rank].sites.emplace_back();
+    }
+    read_rings(lacking, windows, [&](const std::string& file, Result<DumpRead>& read) {
+      if (read)
+        put(*read, again.at(rank_in_name(file)));
+    });
+    for (auto& [rank, read] : again) {
+      Process& process = run_.processes[index_.at(rank)];
+      process.groups = std::move(read.groups);
+      process.sites = std::move(read.sites);
+      process.collectives = std::move(read.collectives);
     }
   }
 
@@ -227,7 +190,7 @@ class DumpFolder {
   }
 
   /// Into the process: its groups by key, for the time being.
-  void put(Read& read, Process& process) {
+  void put(DumpRead& read, Process& process) {
     const auto first_group = static_cast<std::uint32_t>(process.groups.size());
     const auto first_site = static_cast<std::uint32_t>(process.sites.size() - 1);
     std::vector<CallSite>& sites = read.ring.sites();
@@ -237,6 +200,8 @@ class DumpFolder {
       group.name = ring.key();
       descriptions_.emplace(group.name, ring.description);
       group.seen_from_creation = true;
+      if (ring.id > 0)  // The world is the first.
+        ids_[{process.rank->value, group.name}] = ring.id;
       oldest_[{process.rank->value, group.name}] = ring.first_seq;
       group.issued = ring.end_seq;
       group.completed = ring.done_before;
@@ -258,7 +223,8 @@ class DumpFolder {
     return call;
   }
 
-  /// "0", or "mesh_tp:5" where it has a description; with its backend where it has two.
+  /// "0", or "mesh_tp:5" where it has a description; with its backend where it has two. Without a
+  /// description "pg2:5": all ranks make their groups in one order.
   void name_groups() {
     std::map<std::string, int> backends;
     for (const auto& [key, description] : descriptions_) {
@@ -273,7 +239,10 @@ class DumpFolder {
         const std::string& description = descriptions_[key];
         const bool plain = description.empty() || description == "undefined" ||
                            description == "default_pg" || description == name;
-        group.name = plain ? name : description + ":" + name;
+        const auto id = ids_.find({process.rank->value, key});
+        group.name = !plain             ? description + ":" + name
+                     : id == ids_.end() ? name
+                                        : fmt::format("pg{}:{}", id->second, name);
         if (backends[name] > 1)
           group.name += "(" + key.substr(key.rfind('/') + 1) + ")";
         place(group, name, description == "default_pg", *process.rank);
@@ -336,6 +305,7 @@ class DumpFolder {
   std::map<std::string, std::string> descriptions_{};
   std::map<std::string, Known> known_{};
   std::map<std::pair<std::int32_t, std::string>, std::uint64_t> oldest_{};  ///< In the rings.
+  std::map<std::pair<std::int32_t, std::string>, std::int64_t> ids_{};
   std::int32_t world_{};
   std::optional<Error> first_error_{};
 };

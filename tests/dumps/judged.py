@@ -73,7 +73,7 @@ def main():
     print(dict(counts))
     right, broken = counts["broken", "right"], sum(n for (kind, _), n in counts.items() if kind == "broken")
     bad = counts["broken", "innocent"] + counts["healthy", "innocent"]
-    return 0 if bad == 0 and 100 * right >= 95 * broken else 1
+    return 0 if bad == 0 and 100 * right >= 99 * broken else 1
 
 
 if __name__ == "__main__":

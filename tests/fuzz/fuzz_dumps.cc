@@ -29,7 +29,7 @@ void read_one(std::span<const std::byte> input) {
     for (const Collective& call : group.kept)
       require(call.site < ring.sites().size() && call.seq < group.end_seq && call.op < Op::kCount);
     for (const Collective& call : group.point_to_point)
-      require(call.site < ring.sites().size() && !call.completed_ns);
+      require(call.site < ring.sites().size() && is_point_to_point(call.op));
   }
 }
 

@@ -79,7 +79,9 @@ class DumpFolder {
   }
 
   /// Another group than the world.
-  void group(const std::string& name, const std::string& ranks) { groups_[name] = ranks; }
+  void group(const std::string& name, const std::string& ranks, const std::string& kind = "") {
+    groups_[name] = {ranks, kind};
+  }
 
  private:
   [[nodiscard]] std::string config() const {
@@ -88,12 +90,13 @@ class DumpFolder {
       ranks += fmt::format("{}{}", rank == 0 ? "" : ", ", rank);
     std::string text =
         fmt::format(R"("0":{{"name":"0","desc":"default_pg","ranks":"[{}]"}})", ranks);
-    for (const auto& [name, members] : groups_)
-      text += fmt::format(R"(,"{}":{{"name":"{}","desc":"","ranks":"{}"}})", name, name, members);
+    for (const auto& [name, group] : groups_)
+      text += fmt::format(R"(,"{}":{{"name":"{}","desc":"{}","ranks":"{}"}})", name, name,
+                          group.second, group.first);
     return text;
   }
 
-  static std::string entry(const DumpCall& call, int record) {
+  [[nodiscard]] std::string entry(const DumpCall& call, int record) const {
     const bool message = call.name.find(" ") != std::string::npos;
     return fmt::format(
         R"({{"record_id":{},"pg_id":0,"process_group":["{}","{}"],"collective_seq_id":{},)"
@@ -101,15 +104,20 @@ class DumpFolder {
         R"("input_sizes":[[{}]],"output_sizes":[[{}]],"input_dtypes":["{}"],)"
         R"("output_dtypes":["{}"],"state":"{}","time_discovered_started_ns":{},)"
         R"("time_discovered_completed_ns":{},"retired":{},"timeout_ms":600000,"is_p2p":{}}})",
-        record, call.group, call.group == "0" ? "default_pg" : "", message ? 0 : call.seq, call.seq,
-        record, call.name, kIssuedNs, call.numel, call.numel, call.dtype, call.dtype, call.state,
+        record, call.group, kind_of(call.group), message ? 0 : call.seq, call.seq, record,
+        call.name, kIssuedNs, call.numel, call.numel, call.dtype, call.dtype, call.state,
         call.state == "scheduled" ? 0 : kIssuedNs + 1,
         call.state == "completed" ? kIssuedNs + 2 : 0, call.retired, message);
   }
 
+  [[nodiscard]] std::string kind_of(const std::string& group) const {
+    const auto at = groups_.find(group);
+    return at == groups_.end() ? "default_pg" : at->second.second;
+  }
+
   int world_;
   std::filesystem::path path_;
-  std::map<std::string, std::string> groups_{};
+  std::map<std::string, std::pair<std::string, std::string>> groups_{};  ///< Ranks, kind.
 };
 
 }  // namespace lockstep::testing
