@@ -196,8 +196,6 @@ std::vector<Case> SamplerDisjointness::cells(const Subject& subject) const {
   Case few = cell_of("distributed", 3, {{"samples", "few"}});
   few.expected_marks = {"fewer-samples-than-ranks"};
   cells.push_back(tried_cell(std::move(few), subject, "fewer samples than ranks, and none"));
-  for (Case& cell : cells)
-    cell.one_seed = !subject.has("seed");
   return cells;
 }
 

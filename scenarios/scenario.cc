@@ -94,7 +94,6 @@ std::vector<Case> mutant_cases(const Subject& subject, std::uint64_t seed) {
       continue;
     cell.mutant = &mutant;
     cell.required = false;
-    cell.one_seed = !subject.has("seed");
     cell.id = case_id(cell);
     cases.push_back(std::move(cell));
   }

@@ -77,6 +77,7 @@ Case subject_cell(Case cell, const Subject& subject) {
   cell.implementation = subject.name;
   cell.of_subject = true;
   cell.kind = subject.kind;
+  cell.one_seed = !subject.has("seed");
   cell.mutant = nullptr;
   cell.id = case_id(cell);
   if (!subject.absent.empty())

@@ -4,16 +4,17 @@
 
 #include <algorithm>
 
+#include "checkers/order/kindred_groups.h"
+
 namespace lockstep::checkers {
 namespace {
 
 constexpr std::size_t kOthersMax = 64;  // Ranks that are asked.
 
-/// "tensor" of "tensor:6", and how many ranks it has.
-std::string kind_of(const Group& group) {
-  const std::size_t colon = group.name.rfind(':');
-  return colon == std::string::npos ? group.name
-                                    : fmt::format("{} {}", group.name.substr(0, colon), group.size);
+/// Those of one kind and size come at one place in the order; of no kind, the group itself.
+std::string place_of(const Group& group) {
+  const std::string kind = kind_of_group(group.name);
+  return kind.empty() ? group.name : fmt::format("{} {}", kind, group.size);
 }
 
 }  // namespace
@@ -22,7 +23,7 @@ IssueOrder::IssueOrder(const Run& run) : run_(run) {
   for (const Process& process : run.processes) {
     std::vector<std::string> kinds;
     for (const Group& group : process.groups)
-      kinds.push_back(kind_of(group));
+      kinds.push_back(place_of(group));
     for (const Collective& call : process.collectives) {
       if (!history::is_point_to_point(call.op))
         places_[{kinds[call.group], call.seq}].push_back({*process.rank, call.record});
@@ -31,7 +32,7 @@ IssueOrder::IssueOrder(const Run& run) : run_(run) {
 }
 
 bool IssueOrder::went_past(Rank rank, const RecordedWait& wait) const {
-  const auto awaited = places_.find({kind_of(wait.group->members.front().about()), wait.seq});
+  const auto awaited = places_.find({place_of(wait.group->members.front().about()), wait.seq});
   const Process* const process = run_.process_of(rank);
   if (awaited == places_.end() || process == nullptr)
     return false;
@@ -42,7 +43,7 @@ bool IssueOrder::went_past(Rank rank, const RecordedWait& wait) const {
   const std::uint64_t until = own == records.end() ? ~std::uint64_t{0} : own->second;
   return std::any_of(
       process->collectives.begin(), process->collectives.end(), [&](const Collective& call) {
-        const auto place = places_.find({kind_of(process->groups[call.group]), call.seq});
+        const auto place = places_.find({place_of(process->groups[call.group]), call.seq});
         if (call.record >= until || place == places_.end() || place == awaited)
           return false;
         std::size_t after = 0, before = 0;

@@ -8,43 +8,42 @@
 namespace lockstep::checkers {
 namespace {
 
-constexpr std::size_t kKindredMin = 2;
-
 using history::Op;
 
 bool is_message_of(const Member& member, const Collective& call) {
   return call.group == member.group && history::is_point_to_point(call.op);
 }
 
-/// It has such messages with somebody, which are done.
-bool has_done(const Member& member, Op op) {
+template <class Fits>
+bool has_message(const Member& member, Fits fits) {
   const std::vector<Collective>& calls = member.process->collectives;
   return std::any_of(calls.begin(), calls.end(), [&](const Collective& call) {
-    return is_message_of(member, call) && call.op == op && call.completed_ns;
+    return is_message_of(member, call) && fits(call);
   });
 }
 
+/// It has such messages with somebody, which are done.
+bool has_done(const Member& member, Op op) {
+  return has_message(member,
+                     [&](const Collective& call) { return call.op == op && call.completed_ns; });
+}
+
 bool has_done_with(const Member& member, Op op, std::int32_t peer) {
-  const std::vector<Collective>& calls = member.process->collectives;
-  return std::any_of(calls.begin(), calls.end(), [&](const Collective& call) {
-    return is_message_of(member, call) && call.op == op && call.root == peer && call.completed_ns;
+  return has_message(member, [&](const Collective& call) {
+    return call.op == op && call.root == peer && call.completed_ns;
   });
 }
 
 /// Done or not, or a receive from anybody.
 bool has_other_end(const Member& peer, Op op, std::int32_t of) {
-  const std::vector<Collective>& calls = peer.process->collectives;
-  return std::any_of(calls.begin(), calls.end(), [&](const Collective& call) {
-    return is_message_of(peer, call) && call.op != op &&
-           (call.root == of || call.op == Op::kRecvAny);
+  return has_message(peer, [&](const Collective& call) {
+    return call.op != op && (call.root == of || call.op == Op::kRecvAny);
   });
 }
 
 bool has_any_with(const Member& member, Op op, std::int32_t peer) {
-  const std::vector<Collective>& calls = member.process->collectives;
-  return std::any_of(calls.begin(), calls.end(), [&](const Collective& call) {
-    return is_message_of(member, call) && call.op == op && call.root == peer;
-  });
+  return has_message(member,
+                     [&](const Collective& call) { return call.op == op && call.root == peer; });
 }
 
 /// Groups in which the rank at this place has such messages; 0 where one of them goes there, too.
@@ -52,8 +51,7 @@ std::size_t kindred_without(const std::vector<GroupView>& groups, const GroupVie
                             const Member& member, const Collective& call) {
   std::size_t kindred = 0;
   for (const GroupView& other : groups) {
-    if (&other == &group || other.size != group.size || other.members.empty() ||
-        kind_of(other) != kind_of(group))
+    if (!is_kindred(group, other))
       continue;
     for (const Member& alike : other.members) {
       if (alike.about().my_rank != member.about().my_rank)
@@ -71,7 +69,7 @@ std::size_t shown_odd(const std::vector<GroupView>& groups, const GroupView& gro
                       const Member& member, const Collective& call) {
   const auto peer_rank = group.global_rank(call.root);
   const Member* const peer = peer_rank ? group.member(*peer_rank) : nullptr;
-  if (peer == nullptr || call.op == Op::kRecvAny || kind_of(group).empty() ||
+  if (peer == nullptr || call.op == Op::kRecvAny || kind_of_group(group.name).empty() ||
       has_other_end(*peer, call.op, member.about().my_rank))
     return 0;
   const std::size_t kindred = kindred_without(groups, group, member, call);

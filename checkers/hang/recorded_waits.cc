@@ -102,7 +102,7 @@ class Explainer {
                           who, message, words(wait.waiting), label(wait)));
     finding.evidence.push_back(
         fmt::format("nor do the ranks at these places in {} other groups of {}", odd_->kindred,
-                    kind_of(*wait.group)));
+                    kind_of_group(wait.group->name)));
     return finding;
   }
 

@@ -9,8 +9,6 @@
 namespace lockstep::checkers {
 namespace {
 
-constexpr std::size_t kKindredMin = 2;
-
 /// What all members that are known issued there; null where they differ or none is.
 const Collective* one_call(const GroupView& group, std::uint64_t seq) {
   const Collective* one = nullptr;
@@ -25,21 +23,25 @@ const Collective* one_call(const GroupView& group, std::uint64_t seq) {
 
 }  // namespace
 
-std::string kind_of(const GroupView& group) {
-  const std::size_t colon = group.name.rfind(':');
-  return colon == std::string::npos ? "" : group.name.substr(0, colon);
+std::string kind_of_group(const std::string& name) {
+  const std::size_t colon = name.rfind(':');
+  return colon == std::string::npos ? "" : name.substr(0, colon);
+}
+
+bool is_kindred(const GroupView& group, const GroupView& other) {
+  return &other != &group && other.size == group.size &&
+         kind_of_group(other.name) == kind_of_group(group.name);
 }
 
 void blame_by_kindred(const std::vector<GroupView>& groups, const GroupView& group,
                       Finding& finding) {
-  if (!finding.culprits.empty() || !finding.seq || kind_of(group).empty())
+  if (!finding.culprits.empty() || !finding.seq || kind_of_group(group.name).empty())
     return;
   const Collective* usual = nullptr;
   std::size_t kindred = 0;
   for (const GroupView& other : groups) {
-    const bool is_one =
-        &other != &group && other.size == group.size && kind_of(other) == kind_of(group);
-    const Collective* const call = is_one ? one_call(other, *finding.seq) : nullptr;
+    const Collective* const call =
+        is_kindred(group, other) ? one_call(other, *finding.seq) : nullptr;
     if (call == nullptr)
       continue;
     if (usual != nullptr && !agree(*usual, *call))
@@ -60,8 +62,8 @@ void blame_by_kindred(const std::vector<GroupView>& groups, const GroupView& gro
   finding.confidence = Confidence::kLikely;
   finding.affected = finding.affected.minus(otherwise);
   finding.evidence.push_back(fmt::format("{} other groups of {} issued {} at #{}, as {} did",
-                                         kindred, kind_of(group), describe(*usual), *finding.seq,
-                                         words(usually)));
+                                         kindred, kind_of_group(group.name), describe(*usual),
+                                         *finding.seq, words(usually)));
   for (SiteRef& site : finding.sites) {
     if (otherwise.contains(site.rank))
       site.role = "culprit";

@@ -338,9 +338,7 @@ void DumpRing::finish(const DumpHead& head) {
       if (!group.tells_starts)
         call.returned_ns = call.issued_ns;
     }
-  }
-  for (RingGroup& group : groups_) {  // Nor is all of them there at the end.
-    if (!group.digests.empty())
+    if (!group.digests.empty())  // Nor is all of them there at the end.
       group.digests.pop_back();
     if (group.first_seq > 1 && !group.digests.empty())
       group.digests.erase(group.digests.begin());
