@@ -42,7 +42,8 @@ def codes_of(report):
 
 
 def missed_mutants(report):
-    return {m["name"] for case in report["cases"] for m in case["mutants"] if m["got"] != [m["expected"]]}
+    """Not found, or with another code, or another rank than that of the mutant."""
+    return {m["name"] for case in report["cases"] for m in case["mutants"] if case["verdict"] != "pass"}
 
 
 class SubjectTest(unittest.TestCase):
