@@ -1,6 +1,7 @@
 """Mutated sources compiled into a rank host: the build's own commands, with other sources and without warnings."""
 
 import concurrent.futures
+import hashlib
 import json
 import os
 import re
@@ -42,8 +43,20 @@ class Builder:
             path.write_text(text)
         return path
 
+    def compiles(self, file, mutants):
+        return self.run(self.command(file, self.write(file, mutants), None))[0] == 0
+
     def compiling(self, file, mutants):
-        """Those of the mutants of a file that compile."""
+        """Those of the mutants of a file that compile; known from the last time, where it asked the same."""
+        known = self.write(file, mutants).with_suffix(".fit")
+        asked = hashlib.sha256(Source(self.root, file).with_mutants(mutants).encode()).hexdigest()
+        told = json.loads(known.read_text()) if known.exists() else {}
+        if told.get("asked") != asked:
+            told = {"asked": asked, "fit": [mutant.number for mutant in self.sifted(file, mutants)]}
+            known.write_text(json.dumps(told))
+        return [mutant for mutant in mutants if mutant.number in told["fit"]]
+
+    def sifted(self, file, mutants):
         left = list(mutants)
         while left:
             path = self.write(file, left)
@@ -52,10 +65,12 @@ class Builder:
                 return left
             bad = {int(line) - 1 for line in re.findall(r'^(?:In file included from )?mutant:(\d+)', errors, re.M)}
             bad |= {int(line) - 1 for line in re.findall(r'^\s+from mutant:(\d+)', errors, re.M)}
+            # A mutant of another type may spoil what stands around it only.
+            bad = bad or {int(number) for number in re.findall(r"^after (\d+):\d+:\d+: +(?:error|required)", errors, re.M)}
             kept = [mutant for mutant in left if mutant.number not in bad]
             if len(kept) == len(left):
-                self.say(f"{file}: {errors[:2000]}")
-                raise SystemExit(f"{file}: the compiler blames no mutant")
+                self.say(f"{file}: the compiler blames no mutant: one by one")
+                kept = [mutant for mutant in left if self.compiles(file, [mutant])]
             left = kept
         return left
 

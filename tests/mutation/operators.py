@@ -29,6 +29,9 @@ CLOSED = {
     "enumerator_list", "attribute_declaration", "throw_statement", "string_literal", "requires_clause",
 }
 MESSAGES = {"TORCH_WARN", "TORCH_CHECK", "c10::str", "std::to_string"}
+# What no program can tell: room that is made beforehand, and which of two comes first where that is all the same.
+SILENT = r"^TORCH_WARN|^[\w.>-]+\.reserve\("
+SYMMETRIC = {"std::min", "std::max", "std::swap", "at::equal"}
 OPERANDS = {"identifier", "field_expression", "call_expression", "subscript_expression"}
 
 
@@ -83,7 +86,10 @@ def binary(source, node, add):
             for other in table.get(source.text(sign), []):
                 add(name, node, "expression", f"{source.text(left)} {other} {source.text(right)}")
     if node.type == "unary_expression" and source.text(node.child_by_field_name("operator")) in "!-":
-        add("logical", node, "expression", source.text(node.child_by_field_name("argument")))
+        argument = source.text(node.child_by_field_name("argument"))
+        # Without the bool both would be what the argument is, and an optional of false is true.
+        positive = f"static_cast<bool>({argument})" if source.text(node).startswith("!") else argument
+        add("logical", node, "expression", positive)
 
 
 def constant(source, node, add):
@@ -119,7 +125,7 @@ def condition(source, node, add):
 def statement(source, node, add):
     if node.type == "expression_statement" and node.named_child_count and node.parent.type != "for_statement":
         first = node.named_children[0]
-        if first.type != "call_expression" or not source.text(first).startswith("TORCH_WARN"):
+        if first.type != "call_expression" or not re.search(SILENT, source.text(first)):
             add("deleted statement", node, "statement", "")
     if node.type in ("continue_statement", "break_statement"):
         add("deleted statement", node, "statement", "")
@@ -129,7 +135,7 @@ def call(source, node, add):
     if node.type != "call_expression":
         return
     function, arguments = node.child_by_field_name("function"), node.child_by_field_name("arguments")
-    if function is None or arguments is None or source.text(function) in MESSAGES:
+    if function is None or arguments is None or source.text(function) in MESSAGES or re.search(SILENT, source.text(node)):
         return
     given = [child for child in arguments.named_children if child.type != "comment"]
     texts = [source.text(child) for child in given]
@@ -139,7 +145,7 @@ def call(source, node, add):
         add(operator, node, "expression", source.text(function.child_by_field_name("argument")))
     elif texts and not source.text(function).startswith("std::move"):
         add("removed call", node, "expression", texts[0])
-    for i in range(len(texts) - 1):
+    for i in range(len(texts) - 1 if source.text(function) not in SYMMETRIC else 0):
         swapped = texts[:i] + [texts[i + 1], texts[i]] + texts[i + 2 :]
         add("swapped arguments", node, "expression", f"{source.text(function)}({', '.join(swapped)})")
 
@@ -191,8 +197,7 @@ def detached(source, node, add):
     if node.type not in OPERANDS or node.parent is None:
         return
     parent = node.parent
-    used = parent.type in ("return_statement", "argument_list", "init_declarator", "binary_expression")
-    if parent.type == "assignment_expression":
-        used = parent.child_by_field_name("right") == node
+    used = parent.type in ("return_statement", "argument_list", "binary_expression")
+    used = used or node in (parent.child_by_field_name("right"), parent.child_by_field_name("value"))
     if used and not source.text(node).endswith(".detach()"):
         add("detach", node, "expression", f"{source.text(node)}.detach()")

@@ -90,7 +90,7 @@ class Source:
 def marked(number, text):
     # The compiler then names the mutant instead of a file.
     one_line = re.sub(r"\s*\n\s*", " ", text)
-    return f'\n#line {number + 1} "mutant"\n{one_line}\n#line 1 "original"\n'
+    return f'\n#line {number + 1} "mutant"\n{one_line}\n#line 1 "after {number}"\n'
 
 
 def of_bytes(source, old, form):
