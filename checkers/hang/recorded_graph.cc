@@ -145,8 +145,8 @@ void RecordedGraph::note_quiet(const Run& run) {
   for (const Process& process : run.processes) {
     std::uint64_t last = 0;
     for (const Collective& call : process.collectives) {
-      for (const auto at : {std::optional(call.issued_ns), call.returned_ns, call.completed_ns})
-        last = std::max(last, at.value_or(0));
+      last = std::max(
+          {last, call.issued_ns, call.returned_ns.value_or(0), call.completed_ns.value_or(0)});
     }
     if (waits(*process.rank))
       quiet_ns_ = std::min(quiet_ns_, process.closed_ns - std::min(last, process.closed_ns));

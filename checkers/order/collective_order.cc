@@ -99,13 +99,13 @@ bool exchange_disagrees(const GroupView& group, const std::vector<At>& calls) {
   std::uint64_t received = 0;
   for (const At& at : calls) {
     const Collective& call = *at.call;
-    if (!call.exchange)
+    if (!call.shares_told)
       return false;
     const auto rank = static_cast<std::uint64_t>(at.member->about().my_rank);
     sent += history::share_of_sender(rank) *
-            (call.exchange->sent != 0 ? call.exchange->sent : call.numel_in / size * all_receivers);
-    received += history::share_of_receiver(rank) * (call.exchange->received != 0
-                                                        ? call.exchange->received
+            (call.exchange.sent != 0 ? call.exchange.sent : call.numel_in / size * all_receivers);
+    received += history::share_of_receiver(rank) * (call.exchange.received != 0
+                                                        ? call.exchange.received
                                                         : call.numel_out / size * all_senders);
   }
   return sent != received;
@@ -272,7 +272,7 @@ GroupResult compare(const Run& run, const GroupView& group) {
       result.finding = sums_differ(run, group, seq, calls_at(group, seq), /*in_sum=*/true);
       return result;
     }
-    if (place.calls.front()->exchange && exchange_disagrees(group, calls_at(group, seq))) {
+    if (place.calls.front()->shares_told && exchange_disagrees(group, calls_at(group, seq))) {
       result.finding = sums_differ(run, group, seq, calls_at(group, seq), /*in_sum=*/false);
       return result;
     }

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "harness/base/optional_time.h"
 #include "harness/history/vocabulary.h"
 
 namespace lockstep {
@@ -49,34 +49,36 @@ struct CallSite {
   std::vector<Frame> frames{};
 };
 
-/// One collective or point-to-point operation, as its rank saw it.
+/// One collective or point-to-point operation, as its rank saw it. There are millions of them: the
+/// members stand by size.
 struct Collective {
   std::uint64_t record{};  ///< Number in its file; consecutive where nothing was dropped.
-  std::uint32_t group{};   ///< Index into Process::groups.
   std::uint64_t
       seq{};  ///< Per group for collectives; per (group, source, destination, tag) for p2p.
+  std::uint64_t numel_in{};     ///< Elements handed in, summed over the tensors of this rank.
+  std::uint64_t numel_out{};    ///< Elements of the result, likewise.
+  std::uint64_t counts_hash{};  ///< Of the per-tensor sizes; equal lists hash alike.
+  std::uint64_t issued_ns{};
+  OptionalTime returned_ns{};   ///< The call came back (an async one: at once).
+  OptionalTime completed_ns{};  ///< The result is there, or `failed`.
+  std::int64_t timeout_ms{-1};  ///< Given by the caller; -1 = the group's own.
+  /// Of an all-to-all whose shares are told, whom it sends how much and from whom it receives how
+  /// much (format.h).
+  struct Exchange {
+    std::uint64_t sent{}, received{};
+  } exchange{};
+  std::uint32_t group{};  ///< Index into Process::groups.
+  std::int32_t root{-1};  ///< Group rank of the root; of the peer for p2p; -1 where there is none.
+  std::int32_t tag{};
+  std::uint32_t thread{};  ///< Kernel thread id.
+  std::uint32_t site{};    ///< Index into Process::sites; 0 = not recorded.
   history::Op op{};
   history::DType dtype{};
   history::ReduceOp reduce_op{};
   bool async{};
-  bool overlapped{};  ///< Issued while another thread was inside a call on the same group: order
-                      ///< not known.
-  std::int32_t root{-1};  ///< Group rank of the root; of the peer for p2p; -1 where there is none.
-  std::int32_t tag{};
-  std::uint64_t numel_in{};     ///< Elements handed in, summed over the tensors of this rank.
-  std::uint64_t numel_out{};    ///< Elements of the result, likewise.
-  std::uint64_t counts_hash{};  ///< Of the per-tensor sizes; equal lists hash alike.
-  /// Of an all-to-all, whom it sends how much and from whom it receives how much (format.h).
-  struct Exchange {
-    std::uint64_t sent{}, received{};
-  };
-  std::optional<Exchange> exchange{};
-  std::int64_t timeout_ms{-1};  ///< Given by the caller; -1 = the group's own.
-  std::uint32_t thread{};       ///< Kernel thread id.
-  std::uint32_t site{};         ///< Index into Process::sites; 0 = not recorded.
-  std::uint64_t issued_ns{};
-  std::optional<std::uint64_t> returned_ns{};   ///< The call came back (an async one: at once).
-  std::optional<std::uint64_t> completed_ns{};  ///< The result is there, or `failed`.
+  bool overlapped{};   ///< Issued while another thread was inside a call on the same group: order
+                       ///< not known.
+  bool shares_told{};  ///< There is an `exchange`.
   bool failed{};
   bool completion_unseen{};  ///< Its completion is never told: an absent one says nothing.
 };

@@ -100,7 +100,8 @@ bool ProcessReader::take_slot(const Slot& slot, std::uint64_t record, bool final
   collective.numel_in = slot.numel_in;
   collective.numel_out = slot.numel_out;
   collective.counts_hash = slot.counts_hash;
-  if ((slot.flags & kExchange) != 0)
+  collective.shares_told = (slot.flags & kExchange) != 0;
+  if (collective.shares_told)
     collective.exchange = {.sent = slot.sent, .received = slot.received};
   collective.timeout_ms = slot.timeout_ms;
   collective.thread = slot.thread;
@@ -131,9 +132,9 @@ bool ProcessReader::take_slot(const Slot& slot, std::uint64_t record, bool final
 
 /// Stamps count only if they are of the record's own lap; a delta beyond 2^64 - issue is nonsense.
 void ProcessReader::set_stamps(Collective& collective, const Slot& slot) {
-  const auto time_of = [&](std::uint64_t word) -> std::optional<std::uint64_t> {
+  const auto time_of = [&](std::uint64_t word) -> OptionalTime {
     if (stamp_delta(word) == 0 || stamp_delta(word) == kStampNeverTold)
-      return std::nullopt;
+      return {};
     return collective.issued_ns + stamp_delta(word);
   };
   collective.returned_ns = time_of(slot.returned);

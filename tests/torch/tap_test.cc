@@ -162,7 +162,7 @@ void expect_every_operation(const std::vector<Process>& seen) {
     ASSERT_GE(process.collectives.size(), 18U);
     EXPECT_EQ(process.collectives[16].tag, 7);
     EXPECT_EQ(process.collectives[17].tag, 8);
-    const auto exchange = process.collectives[13].exchange.value();
+    const auto exchange = process.collectives[13].exchange;
     unmatched += history::share_of_sender(first ? 0 : 1) * exchange.sent -
                  history::share_of_receiver(first ? 0 : 1) * exchange.received;
   }

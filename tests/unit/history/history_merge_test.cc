@@ -15,7 +15,7 @@ Process rank_on(const std::string& boot,
   process.groups.push_back({.name = "dp", .size = 2});
   std::uint64_t seq = 0;
   for (const auto& [issued, completed] : issued_completed) {
-    Collective collective{.record = seq, .seq = seq, .op = Op::kAllReduce, .issued_ns = issued};
+    Collective collective{.record = seq, .seq = seq, .issued_ns = issued, .op = Op::kAllReduce};
     if (completed != 0)
       collective.completed_ns = completed;
     process.collectives.push_back(collective);
