@@ -43,10 +43,16 @@ Case unfinished_reduction(const char* implementation) {
                  {{"model", "mixed"}, {"refuses", "step"}, {"naming", "finished"}});
 }
 
-// By the caller of data parallel: not only what the first replica raises.
-Case failing_replica(const char* implementation) {
-  return cell_of(implementation, 1, "replica",
-                 {{"model", "mlp"}, {"replicas", "3"}, {"refuses", "step"}, {"naming", "fault"}});
+// By the caller of data parallel: not only what the first replica raises, and not that another one
+// waited in vain for it.
+std::vector<Case> failing_replicas(const char* implementation) {
+  const std::map<std::string, std::string> plain{
+      {"model", "mlp"}, {"replicas", "3"}, {"refuses", "step"}, {"naming", "fault"}};
+  std::map<std::string, std::string> together = plain;
+  together["model"] = "bn_rows";
+  together["sync_bn"] = "on";
+  return {cell_of(implementation, 1, "replica", plain),
+          cell_of(implementation, 1, "replica", together)};
 }
 
 // One rank's module is another one than that of the others.
@@ -96,8 +102,10 @@ std::vector<Case> RefusedInputs::cells() const {
       cells.push_back(std::move(cell));
     cells.push_back(unfinished_reduction(implementation));
   }
-  for (const char* implementation : {"dp", "balanced_dp"})
-    cells.push_back(failing_replica(implementation));
+  for (const char* implementation : {"dp", "balanced_dp"}) {
+    for (Case& cell : failing_replicas(implementation))
+      cells.push_back(std::move(cell));
+  }
   for (Case& cell : normalisations())
     cells.push_back(std::move(cell));
   return cells;

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "harness/model/coverage.h"
 
@@ -40,12 +42,26 @@ Finding finding_of(const Peak& peak) {
   return finding;
 }
 
+/// Whoever computes holds something: what it allocates is laid to another one, or to nobody.
+Finding idle_replica(const Observation& seen, std::size_t replica) {
+  Finding finding;
+  finding.code = Code::kMemoryImbalance;
+  finding.step = seen.step;
+  finding.at_ns = seen.at_ns;
+  finding.confidence = Confidence::kCertain;
+  finding.affected = RankSet{*seen.rank};
+  finding.headline =
+      fmt::format("replica {} was not seen to hold a byte in step {}", replica, *finding.step);
+  return finding;
+}
+
 }  // namespace
 
 Verdict ReplicaMemory::check(const Job& job) const {
   const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
   Peak worst;
+  std::optional<Finding> idle;
   for (const Observation& observation : run.observations) {
     if (observation.name != "memory/peak" || observation.role != Role::kRank)
       continue;
@@ -60,6 +76,9 @@ Verdict ReplicaMemory::check(const Job& job) const {
     if (peaks->values.size() < 2)
       continue;
     verdict.examined["replicas"] += peaks->values.size();
+    const auto least = std::min_element(peaks->values.begin(), peaks->values.end());
+    if (*least <= 0 && !idle)
+      idle = idle_replica(observation, static_cast<std::size_t>(least - peaks->values.begin()));
     const Peak peak{.seen = &observation,
                     .first = peaks->values.front(),
                     .others = *std::max_element(peaks->values.begin() + 1, peaks->values.end())};
@@ -75,10 +94,11 @@ Verdict ReplicaMemory::check(const Job& job) const {
                               .unit = "bytes",
                               .power = std::nullopt});
   verdict.outcome = Outcome::kPass;
-  if (worst.seen != nullptr && is_declared_balanced(run) &&
-      worst.excess() > kShareMost * worst.others) {
-    verdict.outcome = Outcome::kFail;
-    verdict.findings.push_back(finding_of(worst));
+  if (idle) {
+    verdict.fail(std::move(*idle));
+  } else if (worst.seen != nullptr && is_declared_balanced(run) &&
+             worst.excess() > kShareMost * worst.others) {
+    verdict.fail(finding_of(worst));
   }
   return verdict;
 }

@@ -29,10 +29,11 @@
 // step       step, batch (file: "x", "y"), out, sync, grad, train, backward, zero_grad, optimize,
 //            loss: mean|sum, forwards (1, or 2 before the one backward),
 //            must_refuse, memory (false), argument (a number that forward is given beside x: a
-//            factor of the output), penalty {kind: wgan_gp|wgan_lp|dragan, weight} (the model is a
-//            critic, y holds fake rows and the batch file "shares", one a row or (dragan) a value,
-//            from which the points follow where the inner gradient is taken; "points" are they; its
-//            forwards are three, of x, y and points)
+//            factor of the output; x and the output travel in containers), penalty {kind:
+//            wgan_gp|wgan_lp|dragan, weight} (the model is a critic, y holds fake rows and the
+//            batch file "shares", one a row or (dragan) a value, from which the points follow where
+//            the inner gradient is taken; "points" are they; its forwards are three, of x, y and
+//            points)
 //            -> "loss" [1], "output" (not with memory or penalty), "memory/peak" (bytes by
 //               replica), "argument/I" (as replica I was given it), and for forward K = 0, 1, ...:
 //               "forward_entry/K/buffer/NAME", "after_forward/K/buffer/NAME",

@@ -148,6 +148,14 @@ TEST(ReplicaMemory, WhatIsDeclaredBalancedIsJudged) {
             "replica 0 holds 2000 bytes at its peak in step 1, any other at most 1000");
 }
 
+TEST(ReplicaMemory, WhoeverComputesHoldsSomething) {
+  lockstep::Run run = one_process();
+  observe(run, Rank{0}, "memory/peak", 0, "micro/0", {1000, 300, 0});
+  const Verdict verdict = checkers::ReplicaMemory().check(run);
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings.front().headline, "replica 2 was not seen to hold a byte in step 0");
+}
+
 TEST(ReplicaMemory, UnreadValuesAreUndecidedAndNoneAreSkipped) {
   lockstep::Run run = one_process();
   EXPECT_EQ(checkers::ReplicaMemory().check(run).outcome, Outcome::kSkipped);
