@@ -282,7 +282,7 @@ std::optional<BeforeItsGroup> before_its_group(const Run& run, Rank rank, std::u
   return before;
 }
 
-std::optional<std::string> cannot_all_join(const Run& run) {
+std::optional<std::string> cannot_all_join(const Run& run, bool others_wait) {
   const Ranks ranks = ranks_before_the_first_group(run, kNeverNs);
   RankSet failed, living;
   for (const Rank rank : ranks.absent) {
@@ -295,8 +295,9 @@ std::optional<std::string> cannot_all_join(const Run& run) {
       failed.insert(rank);
   }
   const RankSet gone = WaitForGraph(run).gone();
-  const bool all_gone =
-      std::all_of(failed.begin(), failed.end(), [&](Rank rank) { return gone.contains(rank); });
+  const bool all_gone = std::all_of(failed.begin(), failed.end(), [&](Rank rank) {
+    return gone.contains(rank) || (others_wait && !history::wrapper_lives(run, rank, kNeverNs));
+  });
   const bool all_wait = std::all_of(ranks.waiting.begin(), ranks.waiting.end(),
                                     [&](Rank rank) { return has_long_been_joining(run, rank); });
   if (failed.empty() || ranks.waiting.empty() || !living.empty() || !all_gone || !all_wait)

@@ -16,8 +16,9 @@ constexpr std::uint64_t kLongJoiningNs = 2'000'000'000;
 
 /// Why the ranks of a running job will never meet, in one line: one failed before it was in a
 /// group, nobody is there who could start it again, and all others wait for it in
-/// init_process_group. None unless it is certain.
-std::optional<std::string> cannot_all_join(const Run& run);
+/// init_process_group. None unless it is certain. `others_wait`: of the job's processes that are no
+/// ranks none does anything before a rank does.
+std::optional<std::string> cannot_all_join(const Run& run, bool others_wait);
 
 /// In Python's init_process_group, or where C++ makes its store and its first group.
 bool are_of_joining(const std::vector<Frame>& frames);

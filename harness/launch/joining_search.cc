@@ -53,9 +53,11 @@ bool has_loaded_torch(std::int32_t pid) {
   return false;
 }
 
-/// Of the children of one parent, the one that is to be the only rank that is missing.
+/// Of the children of one parent, the one that is to be the only rank that is missing. It may have
+/// failed.
 std::optional<Joining> the_missing_one(const std::vector<Joining>& there,
-                                       const std::vector<os::ProcessStat>& siblings) {
+                                       const std::vector<os::ProcessStat>& siblings,
+                                       const std::vector<os::ProcessStat>& failed) {
   const std::int32_t size = there.front().world_size;
   RankSet missing = RankSet::all(size);
   for (const Joining& one : there)
@@ -67,6 +69,10 @@ std::optional<Joining> the_missing_one(const std::vector<Joining>& there,
     if (!known && !told_rank(sibling) && has_loaded_torch(sibling.id.pid))
       others.push_back(&sibling);
   }
+  for (const os::ProcessStat& process : failed) {
+    if (process.parent == siblings.front().parent)
+      others.push_back(&process);
+  }
   const bool one_world = std::all_of(there.begin(), there.end(),
                                      [&](const Joining& one) { return one.world_size == size; });
   if (!one_world || missing.size() != 1 || others.size() != 1)
@@ -76,7 +82,8 @@ std::optional<Joining> the_missing_one(const std::vector<Joining>& there,
 
 }  // namespace
 
-std::vector<Joining> who_joins(const std::vector<os::ProcessStat>& family) {
+std::vector<Joining> who_joins(const std::vector<os::ProcessStat>& family,
+                               const std::vector<os::ProcessStat>& failed) {
   std::map<std::int32_t, std::vector<os::ProcessStat>> children;
   for (const os::ProcessStat& process : family) {
     if (!process.zombie())
@@ -94,7 +101,7 @@ std::vector<Joining> who_joins(const std::vector<os::ProcessStat>& family) {
     }
     if (there.empty())
       continue;
-    if (const std::optional<Joining> missing = the_missing_one(there, siblings))
+    if (const std::optional<Joining> missing = the_missing_one(there, siblings, failed))
       there.push_back(*missing);
     all.insert(all.end(), there.begin(), there.end());
   }

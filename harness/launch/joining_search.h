@@ -17,8 +17,9 @@ struct Joining {
 };
 
 /// Of these processes. Where one rank of a world is missing, and the parent of the others has one
-/// more child that has loaded LibTorch and was told no rank, that is the rank. Reads Python frames
-/// from outside.
-std::vector<Joining> who_joins(const std::vector<os::ProcessStat>& family);
+/// more child that has loaded LibTorch and was told no rank, that is the rank; or else had one,
+/// that is among those that `failed`. Reads Python frames from outside.
+std::vector<Joining> who_joins(const std::vector<os::ProcessStat>& family,
+                               const std::vector<os::ProcessStat>& failed);
 
 }  // namespace lockstep::launch

@@ -282,6 +282,16 @@ ThreadState state_of(std::int32_t pid, os::ThreadStat thread) {
           .until_ns = own_wait ? own_wait->until_ns : std::nullopt};
 }
 
+bool sleeps_without_limit(std::int32_t pid) {
+  std::vector<os::ThreadStat> threads = os::read_threads(pid);
+  return std::all_of(threads.begin(), threads.end(), [&](os::ThreadStat& thread) {
+    const bool reads_pipe = thread.wchan.find("pipe_read") != std::string::npos;
+    const bool is_first = thread.tid == pid;
+    return reads_pipe || (is_first && os::waits_for_child(pid)) ||
+           state_of(pid, std::move(thread)).for_ever;
+  });
+}
+
 // The head must be the same before and after the threads are read, else the reading is of no
 // instant.
 void Prober::read_states(const std::vector<Watched>& processes) {

@@ -27,6 +27,9 @@ using StopWhen = std::function<std::optional<std::string>(const Run& live)>;
 /// What a thread of the process does now, and whom it waits for as far as the kernel tells.
 ThreadState state_of(std::int32_t pid, os::ThreadStat thread);
 
+/// Every thread of it waits for a child, for what comes through a pipe, or for another of them.
+bool sleeps_without_limit(std::int32_t pid);
+
 struct ProbeOptions {
   history::JournalWriter* journal{};  ///< Where events go; none: nowhere.
   history::Follower* follower{};      ///< The live history; none: no sampling and no early stop.

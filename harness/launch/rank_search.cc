@@ -11,6 +11,7 @@
 #include <set>
 
 #include "harness/launch/joining_search.h"
+#include "harness/launch/last_words.h"
 #include "harness/launch/rank_environment.h"
 
 namespace lockstep::launch {
@@ -56,8 +57,9 @@ RankSearch::News RankSearch::look() {
   News news;
   if (at_all) {
     const std::vector<os::ProcessStat>& family = look_at_family();
-    processes_.hold(family);
-    news.found = look_at_environments(family);
+    const std::size_t failed = processes_.failed().size();
+    processes_.hold(family, [this](std::int32_t pid) { return raised(pid); });
+    news.found = look_at_environments(family) || processes_.failed().size() > failed;
   }
   const std::size_t known = processes_.each().size();
   look_at_who_is_told();
@@ -137,13 +139,20 @@ const std::vector<os::ProcessStat>& RankSearch::look_at_family() {
   return family;
 }
 
-void RankSearch::look_who_joins() {
+void RankSearch::look_who_joins(bool others_wait) {
   if (ranks_are_ours_ || !in_a_group().empty())
     return;
-  for (const Joining& one : who_joins(look_at_family())) {
+  const auto failed = others_wait ? processes_.failed() : std::vector<os::ProcessStat>();
+  for (const Joining& one : who_joins(look_at_family(), failed)) {
     processes_.found(one.id, one.rank, /*only_told=*/false, one.world_size);
     world_size_ = std::max(world_size_, one.world_size);
   }
+  processes_.believe_who_failed_beside_a_rank();
+}
+
+/// Nobody has seen its group: its last words are all there is of it.
+bool RankSearch::raised(std::int32_t pid) const {
+  return !ranks_are_ours_ && kept_last_words(history_directory_, pid, Rank{}).has_value();
 }
 
 std::vector<Gone> RankSearch::settle() {

@@ -38,8 +38,10 @@ class RankSearch {
   News look();
   /// Everything that the job started and that is there.
   const std::vector<os::ProcessStat>& look_at_family();
-  /// While nobody lives that is in a group: who stands in init_process_group is a rank, too.
-  void look_who_joins();
+  /// While nobody lives that is in a group: who stands in init_process_group is a rank, too, and
+  /// who failed before it came there. (Of `others_wait` only, as of RunJob: it may be started
+  /// again.)
+  void look_who_joins(bool others_wait);
   /// Of those that live, as their histories show; a command may do one job after another.
   [[nodiscard]] std::vector<Watched> in_a_group() const;
   /// As last read.
@@ -53,6 +55,7 @@ class RankSearch {
  private:
   bool look_at_environments(const std::vector<os::ProcessStat>& family);
   bool look_at_histories();
+  [[nodiscard]] bool raised(std::int32_t pid) const;
   /// At what the shim of each rank tells when it begins (harness/tap/shim_rank.c).
   std::vector<Gone> look_at_who_is_told();
 

@@ -345,6 +345,26 @@ EndReport RunJob::Impl::clear() {
   return report;
 }
 
+bool RunJob::Impl::lost_a_child() const {
+  const auto& all = processes_.each();
+  return !processes_.failed().empty() ||
+         std::any_of(all.begin(), all.end(), [](const Tracked& process) {
+           return process.rank && !process.lives() && process.ended &&
+                  process.ended->exit_status.value_or(1) != 0;
+         });
+}
+
+bool RunJob::Impl::others_wait() const {
+  const std::vector<os::ProcessStat> family = os::members_of(supervisor_.family());
+  const auto& all = processes_.each();
+  return std::all_of(family.begin(), family.end(), [&](const os::ProcessStat& process) {
+    const bool is_rank = std::any_of(all.begin(), all.end(), [&](const Tracked& one) {
+      return one.rank && one.process.id() == process.id;
+    });
+    return is_rank || process.zombie() || sleeps_without_limit(process.id.pid);
+  });
+}
+
 RunJob::RunJob(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 RunJob::~RunJob() {
   if (!impl_->ended())
@@ -366,6 +386,8 @@ std::vector<const JobProcess*> RunJob::processes() const { return impl_->process
 std::int32_t RunJob::world_size() const { return impl_->world_size(); }
 RunJob::Clock::time_point RunJob::last_move() const { return impl_->last_move(); }
 bool RunJob::share_a_rank() const { return impl_->share_a_rank(); }
+bool RunJob::lost_a_child() const { return impl_->lost_a_child(); }
+bool RunJob::others_wait() const { return impl_->others_wait(); }
 void RunJob::sample(bool before_the_end) { impl_->sample(before_the_end); }
 EndReport RunJob::end(const std::string& reason) { return impl_->end(reason); }
 EndReport RunJob::clear() { return impl_->clear(); }

@@ -69,6 +69,12 @@ class RunJob {
   [[nodiscard]] Clock::time_point last_move() const;
   /// Two of its processes were given one rank, by one launcher.
   [[nodiscard]] bool share_a_rank() const;
+  /// A process that was told a rank, or of whom nobody knows whether it was one, raised and is
+  /// gone.
+  [[nodiscard]] bool lost_a_child() const;
+  /// Whoever of it is no rank sleeps without a limit, for the end or the words of others: none of
+  /// them starts a process before one of the others does something.
+  [[nodiscard]] bool others_wait() const;
   /// A look at what every rank does now, written into the journal; for an end that nothing proves.
   void sample(bool before_the_end = false);
 

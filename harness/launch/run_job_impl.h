@@ -40,7 +40,7 @@ class RunJob::Impl {
   EndReport clear();
   std::vector<os::ProcessStat> spare(std::vector<os::ProcessStat>& spared);
   void sample(bool before_the_end) {
-    search_.look_who_joins();
+    search_.look_who_joins(search_.in_a_group().empty() && others_wait());
     strangers_.look(processes_.living(/*with_command=*/false), search_.family());
     loop_.prober().look(processes_.living(/*with_command=*/true), before_the_end);
   }
@@ -50,6 +50,8 @@ class RunJob::Impl {
   }
   [[nodiscard]] Clock::time_point last_move() const { return loop_.prober().last_move(); }
   [[nodiscard]] bool share_a_rank() const { return processes_.share_a_rank(); }
+  [[nodiscard]] bool lost_a_child() const;
+  [[nodiscard]] bool others_wait() const;
   [[nodiscard]] bool ended() const { return ended_; }
 
  private:

@@ -13,6 +13,7 @@ namespace lockstep::launch {
 namespace {
 
 constexpr std::size_t kHeldMax = 128;  // Each takes a descriptor of ours.
+constexpr std::size_t kFailedMax = 16;
 
 /// Another one that has this one's rank, or is told so, was there when this one was found.
 bool was_there_with(const Tracked& other, const Tracked& one) {
@@ -25,11 +26,15 @@ bool meet_apart(const Tracked& one, const Tracked& other) {
          one.told.meets_at != other.told.meets_at;
 }
 
-/// One process started both, and told them alike.
-bool told_alike(const Tracked& one, const Tracked& other) {
+/// One process started both, and told each a rank of one job.
+bool started_alike(const Tracked& one, const Tracked& other) {
   return one.told.parent == other.told.parent && one.told.parent != ::getpid() && one.rank &&
-         one.rank == other.rank && !one.told.meets_at.empty() &&
-         one.told.meets_at == other.told.meets_at;
+         other.rank && !one.told.meets_at.empty() && one.told.meets_at == other.told.meets_at;
+}
+
+/// The same one.
+bool told_alike(const Tracked& one, const Tracked& other) {
+  return one.rank == other.rank && started_alike(one, other);
 }
 
 }  // namespace
@@ -73,19 +78,39 @@ void TrackedProcesses::write_down(Tracked& process) {
 }
 
 // Whose end the last look has seen is let go of: histories were read since.
-void TrackedProcesses::hold(const std::vector<os::ProcessStat>& family) {
+void TrackedProcesses::hold(const std::vector<os::ProcessStat>& family,
+                            const std::function<bool(std::int32_t pid)>& failed) {
+  std::size_t kept = 0;
   for (auto at = held_.begin(); at != held_.end();) {
-    const bool had_ended = std::exchange(at->second.ended, at->second.process.ended());
-    at = had_ended ? held_.erase(at) : std::next(at);
+    Held& held = at->second;
+    const bool had_ended = std::exchange(held.ended, held.process.ended());
+    if (held.ended && !had_ended)
+      held.failed = failed(at->first.pid);
+    const bool is_kept = held.failed && ++kept <= kFailedMax;
+    at = had_ended && !is_kept ? held_.erase(at) : std::next(at);
   }
   for (const os::ProcessStat& process : family) {
     if (held_.size() >= kHeldMax)
       return;
-    if (process.zombie() || held_.count(process.id) != 0 || find(process.id) != nullptr)
+    if (held_.count(process.id) != 0 || find(process.id) != nullptr)
+      continue;
+    if (process.zombie() && !failed(process.id.pid))
       continue;
     if (std::optional<os::ProcessHandle> handle = os::ProcessHandle::open(process.id))
-      held_[process.id].process = std::move(*handle);
+      held_[process.id] = {.process = std::move(*handle),
+                           .stat = process,
+                           .ended = process.zombie(),
+                           .failed = process.zombie()};
   }
+}
+
+std::vector<os::ProcessStat> TrackedProcesses::failed() const {
+  std::vector<os::ProcessStat> failed;
+  for (const auto& [id, held] : held_) {
+    if (held.failed)
+      failed.push_back(held.stat);
+  }
+  return failed;
 }
 
 std::optional<os::ProcessHandle> TrackedProcesses::hold_of(const os::ProcessId& id) {
@@ -128,6 +153,18 @@ bool TrackedProcesses::found(const os::ProcessId& id, Rank rank, bool only_told,
 void TrackedProcesses::believe(Tracked& process) {
   if (process.only_told)
     write_down(process);
+}
+
+void TrackedProcesses::believe_who_failed_beside_a_rank() {
+  for (Tracked& process : processes_) {
+    const bool failed = !process.lives() && process.ended && process.ended->exit_status != 0;
+    const bool beside_one =
+        std::any_of(processes_.begin(), processes_.end(), [&](const auto& other) {
+          return !other.only_told && other.rank != process.rank && started_alike(other, process);
+        });
+    if (process.only_told && failed && beside_one)
+      write_down(process);
+  }
 }
 
 bool TrackedProcesses::share_a_rank() const {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <optional>
@@ -42,13 +43,20 @@ class TrackedProcesses {
   Tracked& add(Role role, std::optional<Rank> rank, os::ProcessHandle process,
                bool only_told = false, std::int32_t world_size = 0);
   /// Keeps hold of these, until a while after they have ended: how one ended is known then, though
-  /// only its history says that it was a rank.
-  void hold(const std::vector<os::ProcessStat>& family);
+  /// only its history says that it was a rank. `failed` says so of one that has ended: of such the
+  /// last ones are kept.
+  void hold(const std::vector<os::ProcessStat>& family,
+            const std::function<bool(std::int32_t pid)>& failed);
+  /// Of those that are held, who has ended and failed.
+  [[nodiscard]] std::vector<os::ProcessStat> failed() const;
   /// A process was found to be this rank, of a world of this size if that is known. True if it was
   /// not known to be there.
   bool found(const os::ProcessId& id, Rank rank, bool only_told, std::int32_t world_size = 0);
   /// It went to join, so it is one.
   void believe(Tracked& process);
+  /// Who was told a rank and failed before it was in a group, where its parent has told another one
+  /// to a process that is a rank.
+  void believe_who_failed_beside_a_rank();
   /// Two of them that live, or failed to join, were told one rank by one process, to meet at one
   /// place.
   [[nodiscard]] bool share_a_rank() const;
@@ -84,7 +92,8 @@ class TrackedProcesses {
  private:
   struct Held {
     os::ProcessHandle process{};
-    bool ended{};  // By the last look.
+    os::ProcessStat stat{};
+    bool ended{}, failed{};  // By the last look.
   };
   void write_down(Tracked& process);
   std::optional<os::ProcessHandle> hold_of(const os::ProcessId& id);

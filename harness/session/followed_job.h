@@ -28,6 +28,8 @@ class FollowedJob final : public LiveJob {
     return living;
   }
   [[nodiscard]] bool share_a_rank() const override { return job_->share_a_rank(); }
+  [[nodiscard]] bool lost_a_child() const override { return job_->lost_a_child(); }
+  [[nodiscard]] bool others_wait() const override { return job_->others_wait(); }
   [[nodiscard]] const Run& history() const override { return follower_.run(); }
   void read_on() override { follower_.poll(); }
   [[nodiscard]] std::int32_t world_size() const override { return job_->world_size(); }

@@ -29,6 +29,9 @@ class LiveJob {
   [[nodiscard]] virtual RankSet living() const = 0;
   /// Two of its processes were given one rank, by one launcher.
   [[nodiscard]] virtual bool share_a_rank() const = 0;
+  /// As of launch::RunJob.
+  [[nodiscard]] virtual bool lost_a_child() const = 0;
+  [[nodiscard]] virtual bool others_wait() const = 0;
   /// As far as it was read.
   [[nodiscard]] virtual const Run& history() const = 0;
   virtual void read_on() = 0;

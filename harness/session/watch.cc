@@ -124,10 +124,11 @@ std::optional<std::string> Watch::tell_hang(const std::string& what, const LiveJ
   return options_.on_hang == OnHang::kEnd ? std::optional("deadlock: " + what) : std::nullopt;
 }
 
-/// Its ranks: one failed that nobody starts again, or two have one number.
+/// Its ranks: one failed that nobody may start again, or two have one number.
 bool Watch::may_never_join(const LiveJob& job) const {
   return !hang_told_ && !has_a_group(job.history()) &&
-         (options_.ranks_are_started ? a_rank_failed(job.history()) : job.share_a_rank());
+         (a_rank_failed(job.history()) || job.lost_a_child() ||
+          (!options_.ranks_are_started && job.share_a_rank()));
 }
 
 void Watch::look_soon_at_joining(const LiveJob& job) {
@@ -142,8 +143,14 @@ std::optional<std::string> Watch::look_at_joining(LiveJob& job) {
   if (has_a_group(job.history()))
     return std::nullopt;
   job.sample(/*before_the_end=*/false);
-  auto why = options_.ranks_are_started ? checkers::cannot_all_join(job.history())
-                                        : checkers::ranks_that_nobody_can_meet(job.history());
+  // A launcher may start a rank again: not one that stands still for that long.
+  const bool others_waited = std::exchange(others_waited_, job.others_wait());
+  const bool nobody_starts_one = options_.ranks_are_started || (others_waited && others_waited_);
+  auto why = nobody_starts_one
+                 ? checkers::cannot_all_join(job.history(), !options_.ranks_are_started)
+                 : std::nullopt;
+  if (!why && !options_.ranks_are_started)
+    why = checkers::ranks_that_nobody_can_meet(job.history());
   if (!why)
     next_look_at_joining_ = clock_() + std::clamp<Duration>(stalled_for(job) / 2,
                                                             kLookAtJoiningAfter, kLookAtLeastEvery);

@@ -64,7 +64,7 @@ class Watch {
   TimePoint next_look_at_joining_{TimePoint::max()};
   TimePoint ends_at_{TimePoint::max()};
   TimePoint next_look_at_values_{TimePoint::max()};
-  bool hang_told_{};
+  bool hang_told_{}, others_waited_{};
 };
 
 }  // namespace lockstep::session

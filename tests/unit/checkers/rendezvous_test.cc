@@ -244,15 +244,22 @@ lockstep::Run failed_before_joining() {
 }
 
 TEST(Rendezvous, WhoFailedBeforeItJoinedKeepsTheOthersForEver) {
-  EXPECT_EQ(checkers::cannot_all_join(failed_before_joining()),
+  EXPECT_EQ(checkers::cannot_all_join(failed_before_joining(), false),
             "rank 1 failed before init_process_group; rank 0 waits in it for it");
+}
+
+TEST(Rendezvous, ALauncherThatWaitsStartsNobody) {
+  lockstep::Run run = failed_before_joining();
+  run.starts.push_back({.at_ns = 1, .role = Role::kOther, .pid = 900});
+  EXPECT_FALSE(checkers::cannot_all_join(run, false).has_value());
+  EXPECT_TRUE(checkers::cannot_all_join(run, true).has_value());
 }
 
 TEST(Rendezvous, WhereSomebodyMayStillComeNothingIsCertain) {
   const auto silent = [](void (*change)(lockstep::Run & run)) {
     lockstep::Run run = failed_before_joining();
     change(run);
-    return !checkers::cannot_all_join(run).has_value();
+    return !checkers::cannot_all_join(run, false).has_value();
   };
   EXPECT_TRUE(silent([](auto& run) { run.ends.clear(); })) << "it lives";
   EXPECT_TRUE(silent([](auto& run) { run.ends.back().exit_status = 0; })) << "it may not be needed";

@@ -129,19 +129,38 @@ TEST(TrackedProcesses, OneAttemptAfterTheOtherAreBothTheRank) {
   EXPECT_EQ(believed(processes), pids);
 }
 
+bool well(std::int32_t /*pid*/) { return false; }
+
 TEST(TrackedProcesses, WhoeverWasThereCanTurnOutToHaveBeenARank) {
   TrackedProcesses processes(nullptr);
   os::ProcessId id, unheld;
   {
     const Idle rank, other;
     id = rank.id(), unheld = other.id();
-    processes.hold({*os::read_process(rank.pid)});
-    processes.hold({});
+    processes.hold({*os::read_process(rank.pid)}, well);
+    processes.hold({}, well);
   }
-  processes.hold({});
+  processes.hold({}, well);
   EXPECT_FALSE(processes.found(unheld, Rank{0}, /*only_told=*/false));
   EXPECT_TRUE(processes.found(id, Rank{1}, /*only_told=*/false));
   EXPECT_TRUE(processes.each().back().process.ended());
+}
+
+TEST(TrackedProcesses, WhoeverFailedIsKept) {
+  TrackedProcesses processes(nullptr);
+  os::ProcessId id;
+  {
+    const Idle rank;
+    id = rank.id();
+    processes.hold({*os::read_process(rank.pid)}, well);
+  }
+  const auto failed = [&](std::int32_t pid) { return pid == id.pid; };
+  for (int look = 0; look < 3; ++look)
+    processes.hold({}, failed);
+  ASSERT_EQ(processes.failed().size(), 1U);
+  EXPECT_EQ(processes.failed().front().id, id);
+  EXPECT_TRUE(processes.found(id, Rank{1}, /*only_told=*/false));
+  EXPECT_TRUE(processes.failed().empty());
 }
 
 TEST(TrackedProcesses, WhoeverEndedALookAgoIsLetGoOf) {
@@ -150,10 +169,10 @@ TEST(TrackedProcesses, WhoeverEndedALookAgoIsLetGoOf) {
   {
     const Idle rank;
     id = rank.id();
-    processes.hold({*os::read_process(rank.pid)});
+    processes.hold({*os::read_process(rank.pid)}, well);
   }
-  processes.hold({});
-  processes.hold({});
+  processes.hold({}, well);
+  processes.hold({}, well);
   EXPECT_FALSE(processes.found(id, Rank{1}, /*only_told=*/false));
 }
 

@@ -89,6 +89,13 @@ class FakeJob final : public session::LiveJob {
   [[nodiscard]] session::TimePoint last_move() const override { return last_move_; }
   void shares_a_rank() { shares_a_rank_ = true; }
   [[nodiscard]] bool share_a_rank() const override { return shares_a_rank_; }
+  /// One of its own launcher's, who then waits for another one, or may do something about it.
+  void loses_a_child(bool others_wait) {
+    lost_a_child_ = true;
+    others_wait_ = others_wait;
+  }
+  [[nodiscard]] bool lost_a_child() const override { return lost_a_child_; }
+  [[nodiscard]] bool others_wait() const override { return others_wait_; }
   [[nodiscard]] RankSet living() const override { return RankSet::all(history_.plan.world_size); }
   [[nodiscard]] const Run& history() const override { return history_; }
   void read_on() override {}
@@ -111,7 +118,7 @@ class FakeJob final : public session::LiveJob {
   session::TimePoint begun_, now_, last_move_;
   session::Clock clock_{[this] { return now_; }};
   std::multimap<session::TimePoint, Happens> story_{};
-  bool moves_when_looked_at_{}, shares_a_rank_{};
+  bool moves_when_looked_at_{}, shares_a_rank_{}, lost_a_child_{}, others_wait_{};
 };
 
 /// A watch of such a job, and what it said and wrote down.

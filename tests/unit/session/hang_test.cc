@@ -147,7 +147,17 @@ TEST_F(Joining, IsLookedAtAgainWhereItIsNotCertain) {
 }
 
 TEST_F(Joining, ALauncherMayStartTheRankAgain) {
-  EXPECT_EQ(watched(failed_before_joining(seconds(3)), false).follow(), "");
+  Watched& run = watched(failed_before_joining(seconds(3)), false);
+  run.job.loses_a_child(/*others_wait=*/false);
+  EXPECT_EQ(run.follow(), "");
+}
+
+TEST_F(Joining, ALauncherThatWaitsForAnotherRankStartsNone) {
+  Watched& run = watched(failed_before_joining(seconds(3)), false);
+  run.job.loses_a_child(/*others_wait=*/true);
+  EXPECT_EQ(run.follow(),
+            "deadlock: rank 1 failed before init_process_group; rank 0 waits in it for it");
+  EXPECT_EQ(run.job.elapsed(), milliseconds(4'500)) << "seen twice";
 }
 
 /// Rank 0 was given to two processes of a world of two: one raised in init_process_group, the other

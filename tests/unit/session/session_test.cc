@@ -21,6 +21,8 @@ class SharedJob final : public session::LiveJob {
   void sample(bool before_the_end) override { job_.sample(before_the_end); }
   [[nodiscard]] session::TimePoint last_move() const override { return job_.last_move(); }
   [[nodiscard]] bool share_a_rank() const override { return job_.share_a_rank(); }
+  [[nodiscard]] bool lost_a_child() const override { return job_.lost_a_child(); }
+  [[nodiscard]] bool others_wait() const override { return job_.others_wait(); }
   [[nodiscard]] RankSet living() const override { return job_.living(); }
   [[nodiscard]] const Run& history() const override { return job_.history(); }
   void read_on() override { job_.read_on(); }
