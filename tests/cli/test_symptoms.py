@@ -12,7 +12,6 @@ sys.path.insert(0, str(SOURCE / "fixtures" / "programs"))
 import table  # noqa: E402
 
 START = ["lockstep", "run"]
-RANKS = ["-n", "2", "--", "python"]
 
 
 def rows() -> list[list[str]]:
@@ -31,7 +30,8 @@ def row_of(command: str) -> table.Row:
     at = words.index("--") + 2
     program, arguments = pathlib.Path(words[at]), " ".join(words[at + 1:])
     [row] = [r for r in table.ROWS if r.program == program.name and r.arguments == arguments]
-    expected = [*START, *row.options, *RANKS, f"fixtures/programs/{row.program}", *row.arguments.split()]
+    ranks = [] if row.launcher == table.ITSELF else ["-n", "2"]
+    expected = [*START, *row.options, *ranks, "--", "python", f"fixtures/programs/{row.program}", *row.arguments.split()]
     assert words == expected, (words, expected)
     return row
 
