@@ -1,5 +1,10 @@
 #include "scenarios/refusals.h"
 
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+
+#include "harness/history/tensor_file.h"
 #include "scenarios/steps.h"
 
 namespace lockstep {
@@ -28,12 +33,17 @@ std::vector<Case> normalisations() {
   constexpr Unfit kUnfit[] = {{"channels", "floating"},    {"integers", "floating"},
                               {"vector", "floating"},      {"width", "weight"},
                               {"variance", "running_var"}, {"counter", "num_batches_tracked"},
-                              {"graph", "differ"},         {"one_row", "training"}};
+                              {"graph", "yes,yes,no"},     {"one_row", "training"}};
   std::vector<Case> cells;
   for (const Unfit& unfit : kUnfit)
     cells.push_back(cell_of(
         "ddp", 3, unfit.how,
         {{"model", "bn_rows"}, {"sync_bn", "on"}, {"refuses", "step"}, {"naming", unfit.naming}}));
+  // By the conversion, for nobody would call the layer that it puts in the place of the old one.
+  for (const char* where : {"member", "itself"})
+    cells.push_back(cell_of(
+        "ddp", 2, where,
+        {{"model", "bn_rows"}, {"sync_bn", "converted"}, {"refuses", "step"}, {"naming", where}}));
   return cells;
 }
 
@@ -48,11 +58,72 @@ Case unfinished_reduction(const char* implementation) {
 std::vector<Case> failing_replicas(const char* implementation) {
   const std::map<std::string, std::string> plain{
       {"model", "mlp"}, {"replicas", "3"}, {"refuses", "step"}, {"naming", "fault"}};
-  std::map<std::string, std::string> together = plain;
-  together["model"] = "bn_rows";
-  together["sync_bn"] = "on";
-  return {cell_of(implementation, 1, "replica", plain),
-          cell_of(implementation, 1, "replica", together)};
+  std::vector<Case> cells;
+  for (const char* failing : {"0", "1", "2"}) {
+    std::map<std::string, std::string> options = plain;
+    options["failing"] = failing;
+    if (std::string_view(failing) != "0") {
+      options["model"] = "bn_rows";
+      options["sync_bn"] = "on";
+    }
+    cells.push_back(cell_of(implementation, 1, "replica", std::move(options)));
+  }
+  return cells;
+}
+
+// Modules and devices that data parallelism in one process has no use for.
+std::vector<Case> unfit_replicas(const char* implementation) {
+  struct Kind {
+    const char* how{};
+    const char* refuses{};
+    const char* naming{};
+  };
+  constexpr Kind kKinds[] = {{"devices", "wrap", "device"},
+                             {"alone", "wrap", "replica"},
+                             {"parameter", "step", "parameter"},
+                             {"buffer", "step", "buffer"}};
+  std::vector<Case> cells;
+  for (const Kind& kind : kKinds)
+    cells.push_back(cell_of(implementation, 1, kind.how,
+                            {{"model", "conv_bn"},
+                             {"replicas", "2"},
+                             {"refuses", kind.refuses},
+                             {"naming", kind.naming}}));
+  return cells;
+}
+
+// Replicas whose outputs have no common form: a tensor beside a tuple, a tuple that is shorter.
+std::vector<Case> unlike_outputs() {
+  std::vector<Case> cells;
+  for (const char* unfit : {"first_tensor", "second_tensor", "shorter"})
+    cells.push_back(
+        cell_of("dp", 1, unfit,
+                {{"model", "mlp"}, {"replicas", "2"}, {"refuses", "step"}, {"naming", "gather"}}));
+  return cells;
+}
+
+std::vector<Case> samplers() {
+  struct Kind {
+    const char* sampler{};
+    Unfit unfit{};
+  };
+  constexpr Kind kKinds[] = {{"distributed", {"rank", "rank"}},
+                             {"distributed", {"world", "rank"}},
+                             {"distributed", {"length", "length"}},
+                             {"distributed", {"batch", "batch"}},
+                             {"infinite", {"rank", "rank"}},
+                             {"distributed_bucket", {"rank", "rank"}},
+                             {"distributed_bucket", {"batch", "batch"}},
+                             {"distributed_bucket", {"bounds", "boundaries"}},
+                             {"distributed_bucket", {"order", "ascending"}},
+                             {"distributed_bucket", {"outside", "outside"}}};
+  std::vector<Case> cells;
+  for (const Kind& kind : kKinds)
+    cells.push_back(cell_of(kind.sampler, 2, kind.unfit.how,
+                            {{"refuses", "epoch"}, {"naming", kind.unfit.naming}}));
+  cells.push_back(cell_of("repeated_augmentation", 2, "repeats",
+                          {{"refuses", "epoch"}, {"naming", "repeats"}, {"repeats", "0"}}));
+  return cells;
 }
 
 // One rank's module is another one than that of the others.
@@ -68,15 +139,54 @@ std::vector<Case> modules_that_differ(const char* implementation) {
   return cells;
 }
 
+// Three items, one in each of two buckets and one at the boundary between.
+Result<void> unfit_epoch(Conversation& talk, const Case& cell) {
+  const auto hosts = talk.ask_ranks([](Rank) {
+    return protocol::Json{{"message", "hello"}, {"protocol", protocol::kVersion}};
+  });
+  if (!hosts)
+    return hosts.error();
+  talk.plan().versions["torch"] = hosts->front().fields.value("torch", "unknown");
+  const auto file = talk.tensor_path("dataset");
+  const auto numbers = [](const char* name, const std::vector<double>& values) {
+    return history::make_tensor(std::string("dataset/") + name, "I64",
+                                {static_cast<std::int64_t>(values.size())}, values);
+  };
+  if (auto written =
+          history::write_tensors(file.string(), {numbers("length", {3}), numbers("batch_size", {2}),
+                                                 numbers("item_lengths", {12, 20, 28}),
+                                                 numbers("boundaries", {10, 20, 30})});
+      !written)
+    return written;
+  const auto answers = talk.ask_ranks([&](Rank rank) {
+    return protocol::Json{{"message", "epoch"},       {"sampler", cell.implementation},
+                          {"dataset", file.string()}, {"epoch", 0},
+                          {"rank", rank.value},       {"world", cell.world_size},
+                          {"seed", cell.seed},        {"options", wrap_options(cell)},
+                          {"must_refuse", true},      {"out", talk.tensor_path("epoch").string()}};
+  });
+  if (!answers)
+    return answers.error();
+  if (all_refused(*answers)) {
+    if (auto marked = talk.mark("refused"); !marked)
+      return marked;
+  }
+  return talk.bye();
+}
+
 Result<void> unfit_step(Conversation& talk, Training& training, const Case& cell, bool& refused) {
   const std::string unfit = cell.option("unfit");
   StepPlan plan{.rows = {4, 2, 3}, .loss = "sum"};
   if (unfit == "one_row")
     plan.rows = {1, 0, 0};
-  if (unfit == "replica") {
+  if (cell.world_size == 1)
     plan.rows = {6};
-    if (auto asked =
-            talk.ask_rank(Rank{0}, {{"message", "fault"}, {"kind", "raise"}, {"at", "replica/1"}});
+  if (unfit == "first_tensor" || unfit == "second_tensor" || unfit == "shorter")
+    plan.argument = 2.5;
+  if (unfit == "replica") {
+    if (auto asked = talk.ask_rank(
+            Rank{0},
+            {{"message", "fault"}, {"kind", "raise"}, {"at", "replica/" + cell.option("failing")}});
         !asked)
       return asked.error();
   }
@@ -102,12 +212,19 @@ std::vector<Case> RefusedInputs::cells() const {
       cells.push_back(std::move(cell));
     cells.push_back(unfinished_reduction(implementation));
   }
+  cells.push_back(cell_of(
+      "bucketed_ddp", 2, "static",
+      {{"model", "mlp"}, {"static_graph", "on"}, {"refuses", "wrap"}, {"naming", "static_graph"}}));
+  const auto add = [&](std::vector<Case> more) {
+    std::move(more.begin(), more.end(), std::back_inserter(cells));
+  };
   for (const char* implementation : {"dp", "balanced_dp"}) {
-    for (Case& cell : failing_replicas(implementation))
-      cells.push_back(std::move(cell));
+    add(failing_replicas(implementation));
+    add(unfit_replicas(implementation));
   }
-  for (Case& cell : normalisations())
-    cells.push_back(std::move(cell));
+  add(unlike_outputs());
+  add(normalisations());
+  add(samplers());
   return cells;
 }
 
@@ -115,6 +232,8 @@ Result<void> RefusedInputs::converse(Conversation& talk, const Case& cell) const
   // One that raises on a single rank leaves the others waiting for it.
   if (cell.of_subject)
     talk.answers_within(kSubjectLimit);
+  if (cell.option("refuses") == "epoch")
+    return unfit_epoch(talk, cell);
   Result<Training> training = begin(talk, cell.option("model"));
   if (!training)
     return training.error();

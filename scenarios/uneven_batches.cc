@@ -67,6 +67,23 @@ Case cell_of(const char* implementation, std::int32_t world,
   return cell;
 }
 
+// One step of all ranks, who are joined anew for it: what the last join has left must not be in the
+// way.
+Result<void> another_epoch(Conversation& talk, Training& training, std::int64_t step) {
+  const RankSet everyone = RankSet::all(talk.world_size());
+  const StepPlan plan = plan_of(talk.cell(), step, everyone);
+  if (auto computed = reference_step(talk, training, plan); !computed)
+    return computed;
+  if (auto trained = train_step(talk, training, plan); !trained)
+    return trained;
+  for (const Rank rank : everyone) {
+    if (auto sent = talk.tell(rank, {{"message", "exhausted"}}); !sent)
+      return sent;
+  }
+  const auto answers = talk.answers_of(everyone);
+  return answers ? Result<void>{} : answers.error();
+}
+
 // Waits for the ranks that have run out. Joined, all hold the last one's state then; where all
 // refuse, at least the same parameters.
 Result<void> come_together(Conversation& talk, Training& training, const RankSet& told,
@@ -83,6 +100,10 @@ Result<void> come_together(Conversation& talk, Training& training, const RankSet
   if (!refused) {
     if (auto marked = talk.mark("joined"); !marked)
       return marked;
+  }
+  if (talk.cell().option("epochs") == "2") {
+    if (auto done = another_epoch(talk, training, step); !done)
+      return done;
   }
   return talk.bye();
 }
@@ -112,6 +133,9 @@ std::vector<Case> UnevenBatches::cells() const {
       add(3, "5/3/4", join, "conv_bn");
     }
     add(2, "11/12", "active");
+    cells.push_back(
+        cell_of(implementation, 2,
+                {{"model", "mlp"}, {"batches", "2/1"}, {"join", "initial"}, {"epochs", "2"}}));
     add(3, "3/0/2", "active", "mixed");
     add(5, "3/4/0/4/2", "initial");
     add(2, "5/3", "throw", "conv_bn");

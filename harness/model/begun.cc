@@ -16,7 +16,7 @@ using history::Begins;
 constexpr std::uint64_t kTickNs = 10'000'000;
 constexpr std::uint64_t kSlackNs = 1'000'000;
 // From the event to the start that it announces, on a host with much to do.
-constexpr std::uint64_t kDelayNs = 50'000'000;
+constexpr std::uint64_t kDelayNs = 200'000'000;
 
 /// Null where there is none, or two: on two hosts, for example.
 const Process* only_process(const Run& run, std::int32_t pid) {

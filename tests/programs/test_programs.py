@@ -2,10 +2,11 @@
 """Every program of fixtures/programs once, at world size 2: code, culprits and line as its table says.
 
     test_programs.py [--world W] [--keep DIR] [--jobs N] [PART OF A NAME ...]
+    test_programs.py --list | --row NAME        the names, and one of them, which is a test of its own in ctest
 
 Three at a time: much of a run is waiting, for Python to import torch or for a limit to pass. A run that said too little
-is repeated once, alone: on a machine that is busy with other things a port is taken or a limit passes before a rank came
-to what it shows. A false alarm or an innocent rank that is named is never forgiven.
+is repeated once, after the others: on a machine that is busy with other things a port is taken or a limit passes before
+a rank came to what it shows. A false alarm or an innocent rank that is named is never forgiven.
 """
 
 import argparse
@@ -24,10 +25,15 @@ def main() -> int:
     parser.add_argument("--keep", type=pathlib.Path, help="where run directories of wrong judgements go")
     parser.add_argument("--jobs", type=int, default=3, help="programs at a time")
     parser.add_argument("--verbose", action="store_true", help="print what lockstep says")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--row")
     parser.add_argument("parts", nargs="*")
     options = parser.parse_args()
-    rows = [row for row in table.ROWS if options.world in row.worlds
+    rows = [row for row in table.ROWS if options.world in row.worlds and options.row in (None, row.name)
             and all(part in row.name for part in options.parts)]
+    if options.list:
+        print("\n".join(row.name for row in rows))
+        return 0
 
     def run(row: table.Row) -> judged.Judged:
         begun = time.monotonic()

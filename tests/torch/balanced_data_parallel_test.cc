@@ -9,7 +9,7 @@
 #include <cstdio>
 
 #include "fixtures/implementations/parallel_apply.h"
-#include "fixtures/implementations/replica_memory.h"
+#include "fixtures/rank_host/replica_memory.h"
 #include "tests/torch/finite_differences.h"
 #include "tests/torch/replica_modules.h"
 
@@ -214,7 +214,7 @@ std::vector<std::int64_t> peaks_of(bool balanced) {
   const auto devices = cpus(4);
   DataParallelModel model(module_of(segmentation_state(), &segmentation), devices);
   DataParallelCriterion criterion(&pixel_loss, devices);
-  const parallel::ReplicaMemory memory(devices);
+  const host::ReplicaMemory memory(devices);
   const Tensor loss = balanced
                           ? criterion.forward(model.replica_outputs({batch.x}), Arguments{batch.y})
                           : pixel_loss(model.forward(batch.x), {batch.y});
@@ -244,7 +244,7 @@ TEST(ReplicaMemory, OutputsThatStayBalanceTheMemory) {
 
 TEST(ReplicaMemory, CountsWhereItIsAllocated) {
   const auto devices = cpus(3);
-  const parallel::ReplicaMemory memory(devices);
+  const host::ReplicaMemory memory(devices);
   std::vector<Tensor> kept(3);
   parallel::parallel_apply(devices, [&](std::size_t i) {
     kept[i] = at::empty({static_cast<std::int64_t>(1000 * (i + 1))}, at::kByte);
