@@ -205,13 +205,8 @@ Verdict checked(const Checker& checker, const Job& job) {
   try {
     return checker.check(job);
   } catch (const std::exception& error) {
-    return {.name = name,
-            .outcome = Outcome::kUndecided,
-            .reason = lacking(Code::kCheckerFailed,
-                              fmt::format("the checker {} failed: {}", name, error.what())),
-            .examined = {},
-            .findings = {},
-            .measures = {}};
+    return Verdict{.name = name}.because(lacking(
+        Code::kCheckerFailed, fmt::format("the checker {} failed: {}", name, error.what())));
   }
 }
 

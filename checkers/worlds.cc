@@ -272,6 +272,7 @@ void add(Verdict& sum, const Verdict& more, const std::string& world) {
   if (worse || (more.outcome == sum.outcome && sum.reason.empty())) {
     sum.outcome = more.outcome;
     sum.reason = more.reason.empty() ? "" : fmt::format("{}: {}", world, more.reason);
+    sum.lacks = more.lacks;
   }
   for (const auto& [noun, count] : more.examined)
     sum.examined[noun] += count;

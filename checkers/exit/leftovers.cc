@@ -273,10 +273,8 @@ Finding rank_not_waited_for(const Run& run, const Unwaited& zombie) {
 Verdict Leftovers::check(const Job& job) const {
   const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
-  if (!run.journal_complete) {  // Nor is it known whether we ended the job, and so what it left.
-    verdict.reason = why_open(run);
-    return verdict;
-  }
+  if (!run.journal_complete)  // Nor is it known whether we ended the job, and so what it left.
+    return verdict.because(why_open(run));
   std::map<std::string_view, std::vector<const Leftover*>> left;  // By kind.
   std::vector<const Unwaited*> zombies, ranks;
   if (!we_ended_it(run)) {

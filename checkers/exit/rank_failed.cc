@@ -270,7 +270,7 @@ Finding died(const Job& job, bool whole) {
 }
 
 /// What went wrong with our own hosts: nothing is then claimed about the job.
-std::string host_trouble(const Run& run) {
+Reason host_trouble(const Run& run) {
   for (const Request& request : run.requests) {
     if (request.outcome == "protocol")
       return lacking(
@@ -289,7 +289,7 @@ std::string host_trouble(const Run& run) {
                                  end.signal ? signal_name(*end.signal)
                                             : fmt::format("status {}", *end.exit_status)));
   }
-  return "";
+  return {};
 }
 
 }  // namespace
@@ -327,9 +327,9 @@ Verdict RankFailed::check(const Job& job) const {
     verdict.outcome = Outcome::kFail;
     return verdict;
   }
-  verdict.reason = host_trouble(run);
+  verdict.because(host_trouble(run));
   if (verdict.reason.empty() && !run.journal_complete)
-    verdict.reason = why_open(run);
+    verdict.because(why_open(run));
   else if (verdict.reason.empty() && (ended == 0 || ended < started))
     verdict.reason = "the end of a rank is not on record";
   if (verdict.reason.empty())

@@ -326,7 +326,7 @@ Verdict StuckAtExit::check(const Job& job) const {
   if (!verdict.findings.empty())
     verdict.outcome = Outcome::kFail;
   else if (!journal_is_whole(run))
-    verdict.reason = why_open(run);
+    verdict.because(why_open(run));
   else if (!all.empty())
     verdict.reason = fmt::format(
         "{} was on its way out when the run was ended, and may have got "

@@ -93,8 +93,9 @@ Verdict Deadlock::check(const Job& job) const {
   if (auto finding = proven_deadlock(run, graph))
     return verdict.fail(std::move(*finding));
   if (!journal_is_whole(run)) {
-    verdict.reason = why_open(run) + where_records_end(graph);
-    return verdict;
+    Reason why = why_open(run);
+    why.text += where_records_end(graph);
+    return verdict.because(std::move(why));
   }
   if (run.live) {
     verdict.reason = "the run goes on";
@@ -109,9 +110,8 @@ Verdict Deadlock::check(const Job& job) const {
   const std::optional<Finding> stalled = stall(run, graph);
   if (stalled && is_stalled(run, *stalled, graph.cutoff_ns()) && is_worth_telling(run.plan))
     return verdict.fail(*stalled);
-  const std::vector<std::string> partly = graph.partly_seen();
-  if (!partly.empty())
-    verdict.reason = partly.front();
+  if (Reason partly = graph.partly_seen(); partly.lacks)
+    verdict.because(std::move(partly));
   else if (stalled)
     verdict.reason = fmt::format("not proven: {}", stalled->headline);
   else

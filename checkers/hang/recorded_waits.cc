@@ -333,19 +333,18 @@ Verdict RecordedWaits::check(const Job& job) const {
     verdict.outcome = Outcome::kPass;  // Or the job went on while they were written.
   } else if (auto finding = Explainer(job, graph).finding()) {
     if (may_go_on(graph)) {
-      verdict.reason = incomplete(
+      return verdict.because(incomplete(
           fmt::format("{}, {:.1f} s when the dumps were written: whether they go on does not show",
-                      finding->headline, static_cast<double>(*graph.longest_ns()) / 1e9));
-      return verdict;
+                      finding->headline, static_cast<double>(*graph.longest_ns()) / 1e9)));
     }
     verdict.outcome = Outcome::kFail;
     verdict.findings.push_back(std::move(*finding));
   } else {
     const RecordedWait& wait = graph.waits().front();
-    verdict.reason = incomplete(fmt::format(
+    verdict.because(incomplete(fmt::format(
         "{} in {}, all that have a dump have entered it, and whether it goes on does not show",
         words(wait.waiting) + plural(wait.waiting, " waits", " wait"),
-        wait.group->label(*wait.call)));
+        wait.group->label(*wait.call))));
   }
   return verdict;
 }

@@ -321,7 +321,7 @@ Verdict Rendezvous::check(const Job& job) const {
   } else if (ranks.waiting.empty()) {
     verdict.skip("no rank was seen to wait for its first process group");
   } else if (!journal_is_whole(run)) {
-    verdict.reason = why_open(run);
+    verdict.because(why_open(run));
   } else if (!was_given_up(run, ranks.waiting, cutoff_ns) &&
              !have_left_before_joining(run, ranks.absent, cutoff_ns)) {
     if (was_orphaned(run, cutoff_ns))  // That is told, and is why they never met.

@@ -349,15 +349,14 @@ std::vector<BlockedOn> WaitForGraph::waits_of(const RankSet& stuck) const {
   return waits;
 }
 
-std::vector<std::string> WaitForGraph::partly_seen() const {
-  std::vector<std::string> reasons;
+Reason WaitForGraph::partly_seen() const {
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     if (partly_seen_[i])
-      reasons.push_back(incomplete(fmt::format(
+      return incomplete(fmt::format(
           "a collective of group {} completed that a member is not known to have issued",
-          groups_[i].label())));
+          groups_[i].label()));
   }
-  return reasons;
+  return {};
 }
 
 }  // namespace lockstep::checkers

@@ -38,7 +38,7 @@ class WaitForGraph {
   [[nodiscard]] BlockedOn owing(const ProcessState& waiter, const Collective& call) const;
   /// A collective completed that a member never issued: absence proves nothing in this group
   /// (LS901).
-  [[nodiscard]] std::vector<std::string> partly_seen() const;
+  [[nodiscard]] Reason partly_seen() const;
 
   [[nodiscard]] const std::vector<ProcessState>& states() const { return states_; }
   [[nodiscard]] const ProcessState* state(Rank rank) const;

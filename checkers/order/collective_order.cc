@@ -29,7 +29,7 @@ constexpr std::size_t kLinesMax = 8;
 /// What was learnt of one group.
 struct GroupResult {
   std::optional<Finding> finding{};
-  std::string undecided{};
+  Reason undecided{};
   std::uint64_t compared{};
 };
 
@@ -150,7 +150,7 @@ Finding sums_differ(const Run& run, const GroupView& group, std::uint64_t seq,
 }
 
 /// Overwritten records are compared by their digests.
-std::string overwritten_difference(const GroupView& group) {
+Reason overwritten_difference(const GroupView& group) {
   std::size_t blocks = kNeverNs;
   bool overwritten = false;
   for (const Member& member : group.members) {
@@ -158,7 +158,7 @@ std::string overwritten_difference(const GroupView& group) {
     blocks = std::min(blocks, member.about().digests.size());
   }
   if (!overwritten)
-    return "";
+    return {};
   for (std::size_t block = 0; block < blocks; ++block) {
     for (const Member& member : group.members) {
       if (member.about().digests[block] != group.members.front().about().digests[block])
@@ -169,10 +169,10 @@ std::string overwritten_difference(const GroupView& group) {
                         (block + 1) * history::kDigestBlock - 1));
     }
   }
-  return "";
+  return {};
 }
 
-std::string not_comparable(const GroupView& group) {
+Reason not_comparable(const GroupView& group) {
   for (const Member& member : group.members) {
     const Group& about = member.about();
     if (about.named_by_store && !about.seen_from_creation &&
@@ -188,7 +188,7 @@ std::string not_comparable(const GroupView& group) {
       return incomplete(
           fmt::format("group {} was met late on rank {}", group.label(), member.rank.value));
   }
-  return "";
+  return {};
 }
 
 /// The calls of all members at one place.
@@ -257,15 +257,15 @@ GroupResult compare(const Run& run, const GroupView& group) {
       result.finding = crossed_threads(run, group, seq);
       if (result.finding)
         return result;
-      result.undecided =
+      result.undecided.text =
           fmt::format("the order around {}#{} is not known: threads of a rank called at once",
                       group.label(), seq);
       return result;
     }
     if (!place.one_call) {
       result.finding = divergence(run, group, seq);
-      if (const std::string earlier = overwritten_difference(group); !earlier.empty())
-        result.finding->evidence.push_back(earlier);
+      if (const Reason earlier = overwritten_difference(group); earlier.lacks)
+        result.finding->evidence.push_back(earlier.text);
       return result;
     }
     if (sums_wrong) {
@@ -286,7 +286,7 @@ GroupResult compare(const Run& run, const GroupView& group) {
     }
   }
   result.undecided = overwritten_difference(group);
-  if (run.plan.scenario.empty() && result.undecided.empty() && !is_of_dumps(run))
+  if (run.plan.scenario.empty() && !result.undecided.lacks && !is_of_dumps(run))
     result.finding = left_out_behind_a_helper(run, group);
   return result;
 }
@@ -302,7 +302,7 @@ GroupResult check_group(const Run& run, const std::vector<GroupView>& groups,
   if (group.members.size() < 2 && !group.unplaced)
     return result;
   result.undecided = not_comparable(group);
-  return result.undecided.empty() ? compare(run, group) : result;
+  return result.undecided.lacks ? result : compare(run, group);
 }
 
 }  // namespace
@@ -324,8 +324,8 @@ Verdict CollectiveOrder::check(const Job& job) const {
     }
     if (auto unmatched = is_of_dumps(run) ? std::nullopt : unmatched_pair(group, collectives))
       verdict.findings.push_back(std::move(*unmatched));
-    if (!result.undecided.empty() && verdict.reason.empty())
-      verdict.reason = result.undecided;
+    if (verdict.reason.empty())
+      verdict.because(std::move(result.undecided));
   }
   for (Finding& finding : creations_that_differ(run))
     verdict.findings.push_back(std::move(finding));
@@ -340,7 +340,7 @@ Verdict CollectiveOrder::check(const Job& job) const {
                   [](const Finding& finding) { return finding.severity == Severity::kError; });
   if (wrong) {
     verdict.outcome = Outcome::kFail;
-    verdict.reason.clear();
+    verdict.because({});
   } else if (groups.empty() && verdict.reason.empty()) {
     verdict.reason = "the history has no group";
   } else if (collectives == 0 && verdict.reason.empty()) {

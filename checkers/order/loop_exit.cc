@@ -109,7 +109,7 @@ Verdict LoopExit::check(const Job& job) const {
   if (!run.plan.scenario.empty())
     return verdict.skip("the plan of the scenario says how many batches each rank has");
   if (run.live || !run.journal_complete)
-    verdict.reason = why_open(run);
+    verdict.because(why_open(run));
   std::optional<Finding> first;
   for (const GroupView& group : job.groups()) {
     if (group.members.size() < 2)
@@ -119,8 +119,8 @@ Verdict LoopExit::check(const Job& job) const {
     if (!seq || *seq == 0 || was_got_over(run, group, *seq))
       continue;
     if (!known_before(group, *seq)) {
-      verdict.reason =
-          incomplete(fmt::format("not all before {}#{} is known", group.label(), *seq));
+      verdict.because(
+          incomplete(fmt::format("not all before {}#{} is known", group.label(), *seq)));
       continue;
     }
     auto finding = exit_in(run, group, *seq);

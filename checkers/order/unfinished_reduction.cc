@@ -115,7 +115,7 @@ Verdict UnfinishedReduction::check(const Job& job) const {
   if (journal_is_whole(run))
     verdict.outcome = Outcome::kPass;
   else
-    verdict.reason = why_open(run);
+    verdict.because(why_open(run));
   return verdict;
 }
 

@@ -14,7 +14,7 @@ Verdict HistoryComplete::check(const Job& job) const {
   if (run.live) {
     verdict.reason = "the run goes on";
   } else if (!gaps.empty()) {
-    verdict.reason = lacking(gaps.front().code, gaps.front().what);
+    verdict.because(lacking(gaps.front().code, gaps.front().what));
     if (gaps.size() > 1)
       verdict.reason += fmt::format(" (and {} more)", gaps.size() - 1);
   } else {

@@ -90,7 +90,7 @@ class Reader {
     const auto dataset = into_.datasets.find(epoch.number);
     if (dataset == into_.datasets.end() || dataset->second.length < 0 ||
         dataset->second.batch_size < 1) {
-      missing(fmt::format("what dataset {} is was not observed", epoch.number));
+      missing({fmt::format("what dataset {} is was not observed", epoch.number)});
       return;
     }
     epoch.dataset = &dataset->second;
@@ -98,8 +98,8 @@ class Reader {
         (dataset->second.boundaries.size() < 2 ||
          static_cast<std::int64_t>(dataset->second.item_lengths.size()) !=
              dataset->second.length)) {
-      missing(fmt::format("the lengths of the items of dataset {} were not observed whole",
-                          epoch.number));
+      missing({fmt::format("the lengths of the items of dataset {} were not observed whole",
+                           epoch.number)});
       return;
     }
     for (const Rank rank : RankSet::all(run_.plan.world_size)) {
@@ -110,16 +110,16 @@ class Reader {
                                     [](std::int64_t size) { return size > 0; });
       if (!shard.samples_seen || !shard.sizes_seen || !sane ||
           batched != static_cast<std::int64_t>(shard.samples.size())) {
-        missing(fmt::format("the samples of rank {} in epoch {} of dataset {} were not observed",
-                            rank.value, epoch.epoch, epoch.number));
+        missing({fmt::format("the samples of rank {} in epoch {} of dataset {} were not observed",
+                             rank.value, epoch.epoch, epoch.number)});
         return;
       }
     }
     into_.epochs.push_back(std::move(epoch));
   }
 
-  void missing(std::string what) {
-    if (into_.incomplete.empty())
+  void missing(Reason what) {
+    if (into_.incomplete.text.empty())
       into_.incomplete = std::move(what);
   }
 

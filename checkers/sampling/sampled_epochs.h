@@ -13,6 +13,7 @@
 
 #include "harness/base/rank_set.h"
 #include "harness/history/run.h"
+#include "harness/verdict/verdict.h"
 
 namespace lockstep::checkers {
 
@@ -63,7 +64,7 @@ struct Sampled {
   std::map<std::int32_t, Dataset> datasets{};
   std::vector<SampledEpoch> epochs{};  ///< Those seen on every rank, by dataset and epoch.
   bool any{};                          ///< Something of a sampler was observed.
-  std::string incomplete{};            ///< What is missing, if anything.
+  Reason incomplete{};                 ///< What is missing, if anything.
 };
 
 Sampled sampled(const Run& run);

@@ -39,8 +39,8 @@ class Judge {
     if (!found_.empty()) {
       verdict.outcome = Outcome::kFail;
       verdict.findings = {finding()};
-    } else if (!sampled_.incomplete.empty()) {
-      verdict.reason = sampled_.incomplete;
+    } else if (!sampled_.incomplete.text.empty()) {
+      verdict.because(sampled_.incomplete);
     } else {
       verdict.outcome = Outcome::kPass;
     }
@@ -82,7 +82,7 @@ class Judge {
       const bool last =
           i + 1 == sampled_.epochs.size() || sampled_.epochs[i + 1].number != epoch.number;
       // An epoch that is not on record might have given what these left out.
-      if (last && run_.journal_complete && sampled_.incomplete.empty())
+      if (last && run_.journal_complete && sampled_.incomplete.text.empty())
         add(epoch, faults_of_all_epochs(sampled_.promise, earlier));
     }
   }
@@ -97,7 +97,7 @@ class Judge {
     finding.step = epoch->epoch;
     finding.at_ns = epoch->at_ns;
     // Anything that is missing might have told of another rank.
-    if (run_.journal_complete && sampled_.incomplete.empty())
+    if (run_.journal_complete && sampled_.incomplete.text.empty())
       convict(fault, finding);
     if (!finding.culprits.empty() || !finding.cause.empty())
       finding.confidence = Confidence::kLikely;

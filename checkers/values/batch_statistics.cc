@@ -38,8 +38,8 @@ class Question {
   void look_at(const Subject& subject) {
     if (!has_reference(subject)) {
       if (!subject.actual.empty())
-        comparison_.not_decided(fmt::format("{} at {} of step {} has no reference", subject.name,
-                                            subject.phase, subject.step));
+        comparison_.not_decided({fmt::format("{} at {} of step {} has no reference", subject.name,
+                                             subject.phase, subject.step)});
       return;
     }
     RankSet wrong;

@@ -45,10 +45,8 @@ Verdict BufferOverwrite::check(const Job& job) const {
   if (run.plan.contract.count("buffers") == 0)
     return verdict.skip("nothing is declared about buffers");
   // That no other forward came after the last one on record is an absence.
-  if (!run.journal_complete) {
-    verdict.reason = why_open(run);
-    return verdict;
-  }
+  if (!run.journal_complete)
+    return verdict.because(why_open(run));
   std::map<Place, const Observation*> left;  // By the last forward so far.
   Finding finding;
   for (const Observation& observation : run.observations) {

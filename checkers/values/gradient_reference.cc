@@ -59,7 +59,7 @@ class Judge {
     }
     verdict.examined["gradients"] = comparison_.compared();
     if (steps.empty())
-      comparison_.not_decided("no reference was computed");
+      comparison_.not_decided({"no reference was computed"});
     for (auto& [step, what] : wrong) {
       if (what.off.empty() && what.unequal.empty())
         continue;
@@ -71,7 +71,7 @@ class Judge {
     comparison_.conclude(verdict);
     if (!verdict.findings.empty()) {
       verdict.outcome = Outcome::kFail;
-      verdict.reason.clear();
+      verdict.because({});
     } else if (verdict.reason.empty()) {
       verdict.outcome = Outcome::kPass;
     }
@@ -86,7 +86,7 @@ class Judge {
         if (values && std::any_of(values->values.begin(), values->values.end(),
                                   [](double v) { return v != 0; }))
           comparison_.not_decided(
-              fmt::format("{} of step {} has no reference", subject.name, subject.step));
+              {fmt::format("{} of step {} has no reference", subject.name, subject.step)});
       }
       return;
     }

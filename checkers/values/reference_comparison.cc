@@ -25,8 +25,8 @@ std::optional<Compared> ReferenceComparison::compare(const Subject& subject, Ran
   const Observation* const right = subject.right_for(rank);
   const auto actual = subject.actual.find(rank);
   if (right == nullptr || actual == subject.actual.end()) {
-    not_decided(fmt::format("{} was not observed on rank {}{}", name_of(subject), rank.value,
-                            right == nullptr ? " as a reference" : ""));
+    not_decided({fmt::format("{} was not observed on rank {}{}", name_of(subject), rank.value,
+                             right == nullptr ? " as a reference" : "")});
     return std::nullopt;
   }
   auto value = load(*actual->second);
@@ -39,9 +39,9 @@ std::optional<Compared> ReferenceComparison::compare(const Subject& subject, Ran
   ++compared_;
   if (rule == NumberRule::kPrecision && x1.empty() && far.ratio > 1 && far.ratio < kGrossly) {
     not_decided(
-        fmt::format("{} is off by {:.3g} times what rounding alone may do, and no run of its own "
-                    "type was computed to compare with",
-                    name_of(subject), far.ratio));
+        {fmt::format("{} is off by {:.3g} times what rounding alone may do, and no run of its own "
+                     "type was computed to compare with",
+                     name_of(subject), far.ratio)});
     return std::nullopt;
   }
   if (far.ratio > furthest_ || measure_.rule.empty()) {
@@ -115,13 +115,13 @@ const std::vector<Tensor>& ReferenceComparison::permutations_of(const Subject& s
   return permutations_;
 }
 
-void ReferenceComparison::not_decided(std::string why) {
-  if (undecided_.empty())
+void ReferenceComparison::not_decided(Reason why) {
+  if (undecided_.text.empty())
     undecided_ = std::move(why);
 }
 
 void ReferenceComparison::blame(const RankSet& wrong, std::size_t among, Finding& finding) const {
-  if (!is_minority(wrong.size(), among) || !run_.journal_complete || !undecided_.empty())
+  if (!is_minority(wrong.size(), among) || !run_.journal_complete || !undecided_.text.empty())
     return;
   finding.culprits = wrong;
   finding.affected = RankSet::all(run_.plan.world_size).minus(wrong);
@@ -135,8 +135,8 @@ void ReferenceComparison::conclude(Verdict& verdict) {
     verdict.measures.push_back(measure_);
   if (!verdict.reason.empty())
     return;
-  if (compared_ == 0 || !undecided_.empty())
-    verdict.reason = undecided_;
+  if (compared_ == 0 || !undecided_.text.empty())
+    verdict.because(undecided_);
   else if (!measure_.power)
     verdict.reason = "power: no mistake's arithmetic was computed on this data";
   else if (*measure_.power < kPowerMin)

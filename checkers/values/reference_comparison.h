@@ -38,9 +38,9 @@ class ReferenceComparison {
   /// Of runs of the tested type, those of this rank's rows.
   const std::vector<Tensor>& permutations_of(const Subject& subject, Rank rank);
 
-  void not_decided(std::string why);
+  void not_decided(Reason why);
   /// Why not; empty where all that was asked about was compared.
-  [[nodiscard]] const std::string& undecided() const { return undecided_; }
+  [[nodiscard]] const std::string& undecided() const { return undecided_.text; }
   [[nodiscard]] std::uint64_t compared() const { return compared_; }
 
   /// Wrong on these, and right on a strict majority: they are likely at fault.
@@ -51,7 +51,7 @@ class ReferenceComparison {
  private:
   const Run& run_;
   Measure measure_;
-  std::string undecided_{};
+  Reason undecided_{};
   std::uint64_t compared_{};
   double furthest_{};
   std::map<std::string, double> effects_{};  ///< By variant.

@@ -69,10 +69,8 @@ Verdict ReplicaMemory::check(const Job& job) const {
                            ? run.tensor(observation)
                            : Result<Tensor>(Error{Error::Kind::kMalformedHistory,
                                                   "the values of tensors cannot be read", ""});
-    if (!peaks) {
-      verdict.reason = incomplete(peaks.error().what);
-      return verdict;
-    }
+    if (!peaks)
+      return verdict.because(incomplete(peaks.error().what));
     if (peaks->values.size() < 2)
       continue;
     verdict.examined["replicas"] += peaks->values.size();

@@ -149,7 +149,7 @@ Verdict SecondDerivative::check(const Job& job) const {
   } else if (comparison.compared() == 0) {
     verdict.reason = "no gradient was compared with that of the loss without the penalty";
   } else if (!run.journal_complete) {
-    verdict.reason = why_open(run);
+    verdict.because(why_open(run));
   } else {
     verdict.outcome = Outcome::kPass;
   }

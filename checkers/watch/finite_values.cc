@@ -150,11 +150,9 @@ Verdict FiniteValues::check(const Job& job) const {
   Verdict verdict{.name = std::string(name())};
   const WatchCoverage coverage = watch_coverage(job.run());
   const std::vector<WatchedSeries> all = watched_series(job.groups());
-  if (!coverage.asked || all.empty()) {
-    verdict.outcome = coverage.asked ? Outcome::kUndecided : Outcome::kSkipped;
-    verdict.reason = coverage.asked ? incomplete(coverage.why_nothing) : "values were not watched";
-    return verdict;
-  }
+  if (!coverage.asked || all.empty())
+    return coverage.asked ? verdict.because(incomplete(coverage.why_nothing))
+                          : verdict.skip("values were not watched");
   std::vector<Broken> lasting, left;
   for (const WatchedSeries& series : all) {
     if (std::optional<Broken> here = broken(series)) {

@@ -200,7 +200,7 @@ Verdict ReplicaDrift::check(const Job& job) const {
   if (wrong) {
     verdict.outcome = Outcome::kFail;
   } else if (all.empty()) {
-    verdict.reason = incomplete(coverage.why_nothing);
+    verdict.because(incomplete(coverage.why_nothing));
   } else if (open > 0) {
     verdict.reason =
         fmt::format("{} parameters differed at the last watched steps, which were too few; {}",

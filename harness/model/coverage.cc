@@ -57,16 +57,16 @@ std::vector<Gap> gaps_of(const Run& run) {
   return gaps;
 }
 
-std::string why_open(const Run& run) {
+Reason why_open(const Run& run) {
   if (run.live)
-    return "the run goes on";
-  return run.journal_complete ? "" : incomplete("the journal of the run is incomplete");
+    return {.text = "the run goes on"};
+  return run.journal_complete ? Reason{} : incomplete("the journal of the run is incomplete");
 }
 
-std::string incomplete(std::string_view what) { return lacking(Code::kHistoryIncomplete, what); }
+Reason incomplete(std::string_view what) { return lacking(Code::kHistoryIncomplete, what); }
 
-std::string lacking(Code code, std::string_view what) {
-  return fmt::format("{}: {}", text_of(code), what);
+Reason lacking(Code code, std::string_view what) {
+  return {.text = fmt::format("{}: {}", text_of(code), what), .lacks = code};
 }
 
 }  // namespace lockstep

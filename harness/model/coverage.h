@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "harness/history/run.h"
-#include "harness/verdict/codes.h"
+#include "harness/verdict/verdict.h"
 
 namespace lockstep {
 
@@ -15,7 +15,7 @@ namespace lockstep {
 inline bool journal_is_whole(const Run& run) { return run.live || run.journal_complete; }
 
 /// Why the absence of an event proves nothing (yet); empty where it does.
-std::string why_open(const Run& run);
+Reason why_open(const Run& run);
 
 /// Something that is not on record.
 struct Gap {
@@ -26,7 +26,7 @@ struct Gap {
 std::vector<Gap> gaps_of(const Run& run);
 
 /// "LS901: group dp was met late on rank 1": the evidence that a check lacks, as its reason.
-std::string incomplete(std::string_view what);
-std::string lacking(Code code, std::string_view what);
+Reason incomplete(std::string_view what);
+Reason lacking(Code code, std::string_view what);
 
 }  // namespace lockstep

@@ -73,7 +73,7 @@ double wall_s(const Run& run) {
 bool had_nothing_to_examine(const Verdict& verdict) {
   const bool examined = std::any_of(verdict.examined.begin(), verdict.examined.end(),
                                     [](const auto& entry) { return entry.second > 0; });
-  return verdict.outcome != Outcome::kFail && !examined && !lacks_evidence(verdict);
+  return verdict.outcome != Outcome::kFail && !examined && !verdict.lacks;
 }
 
 std::vector<WorldReport> world_reports(const std::vector<World>& worlds,

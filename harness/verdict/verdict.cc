@@ -1,7 +1,5 @@
 #include "harness/verdict/verdict.h"
 
-#include <algorithm>
-
 namespace lockstep {
 
 std::string_view name_of(Outcome outcome) {
@@ -40,12 +38,6 @@ std::string_view name_of(Confidence confidence) {
       return "certain";
   }
   return "unknown";
-}
-
-bool lacks_evidence(const Verdict& verdict) {
-  return std::any_of(kCodes.begin(), kCodes.end(), [&](const CodeRow& row) {
-    return row.family == Family::kRecord && verdict.reason.rfind(row.text, 0) == 0;
-  });
 }
 
 }  // namespace lockstep

@@ -76,14 +76,27 @@ struct Measure {
   std::optional<double> power{};  ///< Smallest effect of a mutant's arithmetic over the tolerance.
 };
 
+/// Why nothing is decided. With a code where evidence is lacking: that is of more weight than that
+/// there was nothing to look at.
+struct Reason {
+  std::string text{};           ///< "LS901: group dp was met late on rank 1".
+  std::optional<Code> lacks{};  ///< LS901.
+};
+
 struct Verdict {
   std::string name{};  ///< Of the checker: "collective-order".
   Outcome outcome{Outcome::kUndecided};
-  std::string reason{};  ///< Why undecided or skipped.
+  std::string reason{};         ///< Why undecided or skipped.
+  std::optional<Code> lacks{};  ///< Of the family kRecord: the reason is evidence that is lacking.
   std::map<std::string, std::uint64_t> examined{};
   std::vector<Finding> findings{};
   std::vector<Measure> measures{};
 
+  Verdict& because(Reason why) {
+    reason = std::move(why.text);
+    lacks = why.lacks;
+    return *this;
+  }
   Verdict& skip(std::string why) {
     outcome = Outcome::kSkipped;
     reason = std::move(why);
@@ -95,9 +108,5 @@ struct Verdict {
     return *this;
   }
 };
-
-/// It says with a code what it lacked: that is of more weight than that it found nothing to look
-/// at.
-bool lacks_evidence(const Verdict& verdict);
 
 }  // namespace lockstep

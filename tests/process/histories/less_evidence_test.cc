@@ -61,7 +61,8 @@ RankSet culprits_of(const Judgement& judgement) {
 }
 
 bool lacks_a_record(const Judgement& judgement) {
-  return std::any_of(judgement.verdicts.begin(), judgement.verdicts.end(), lacks_evidence);
+  return std::any_of(judgement.verdicts.begin(), judgement.verdicts.end(),
+                     [](const Verdict& verdict) { return verdict.lacks.has_value(); });
 }
 
 /// The call in which ranks hung, and each of these ranks, in a finding or in a reason.

@@ -142,6 +142,7 @@ TEST(Judge, ACheckerThatThrowsIsUndecided) {
   const Judgement judgement = judge({}, one);
   EXPECT_EQ(judgement.outcome, Outcome::kUndecided);
   EXPECT_EQ(judgement.verdicts.at(0).reason, "LS903: the checker throws failed: oops");
+  EXPECT_EQ(judgement.verdicts.at(0).lacks, Code::kCheckerFailed);
 }
 
 TEST(Judge, AnEmptyRunDecidesNothing) {

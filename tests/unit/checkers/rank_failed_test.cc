@@ -189,27 +189,25 @@ TEST(ExpectedMarks, AreAllThereOrUndecidedOrSkipped) {
 
 TEST(HistoryComplete, StatesWhatIsMissing) {
   EXPECT_EQ(checkers::HistoryComplete().check(healthy()).outcome, Outcome::kPass);
-  const auto reason = [](void (*change)(lockstep::Run&)) {
+  const auto lacks = [](void (*change)(lockstep::Run&)) {
     lockstep::Run run = healthy();
     change(run);
     const Verdict verdict = checkers::HistoryComplete().check(run);
     EXPECT_EQ(verdict.outcome, Outcome::kUndecided);
     EXPECT_TRUE(verdict.findings.empty());
-    return verdict.reason.substr(0, 5);
+    EXPECT_EQ(verdict.reason.substr(0, 5), text_of(verdict.lacks.value_or(Code::kNone)));
+    return verdict.lacks;
   };
-  EXPECT_EQ(
-      reason([](lockstep::Run& run) { run.missing.emplace_back("rank 1's file ends early"); }),
-      text_of(Code::kHistoryIncomplete));
-  EXPECT_EQ(reason([](lockstep::Run& run) { run.journal_complete = false; }),
-            text_of(Code::kHistoryIncomplete));
-  EXPECT_EQ(reason([](lockstep::Run& run) { run.processes.pop_back(); }),
-            text_of(Code::kHistoryIncomplete));
-  EXPECT_EQ(reason([](lockstep::Run& run) { run.processes[1].damaged = true; }),
-            text_of(Code::kHistoryIncomplete));
-  EXPECT_EQ(reason([](lockstep::Run& run) { run.processes[1].closed = false; }),
-            text_of(Code::kHistoryIncomplete));
-  EXPECT_EQ(reason([](lockstep::Run& run) { run.processes[1].dropped = 5; }),
-            text_of(Code::kEventsDropped));
+  EXPECT_EQ(lacks([](lockstep::Run& run) { run.missing.emplace_back("rank 1's file ends early"); }),
+            Code::kHistoryIncomplete);
+  EXPECT_EQ(lacks([](lockstep::Run& run) { run.journal_complete = false; }),
+            Code::kHistoryIncomplete);
+  EXPECT_EQ(lacks([](lockstep::Run& run) { run.processes.pop_back(); }), Code::kHistoryIncomplete);
+  EXPECT_EQ(lacks([](lockstep::Run& run) { run.processes[1].damaged = true; }),
+            Code::kHistoryIncomplete);
+  EXPECT_EQ(lacks([](lockstep::Run& run) { run.processes[1].closed = false; }),
+            Code::kHistoryIncomplete);
+  EXPECT_EQ(lacks([](lockstep::Run& run) { run.processes[1].dropped = 5; }), Code::kEventsDropped);
 }
 
 TEST(HistoryComplete, WhoWasEndedByUsOrItsLauncherHasNoClosingRecord) {
