@@ -72,6 +72,10 @@ bool entered(const Finding& end, const Finding& parting) {
                                              [&](Rank rank) { return there.contains(rank); });
 }
 
+const RankSet& concerned(const Finding& finding) {
+  return finding.culprits.empty() ? finding.affected : finding.culprits;
+}
+
 void absorb(Finding& first, Finding& later) {
   // A wait further on in the same group is where the mismatch has led.
   const Family family = family_of(first.code);
@@ -98,7 +102,7 @@ void absorb(Finding& first, Finding& later) {
       first.seq = later.seq;
     }
     if (first.evidence.size() < kEvidenceMax)
-      first.evidence.push_back(later.headline);
+      first.tell(EvidenceKind::kFinding, concerned(later), "{}", later.headline);
     for (const SiteRef& site : later.sites) {
       const bool known = std::any_of(first.sites.begin(), first.sites.end(), [&](const SiteRef& s) {
         return s.file == site.file && s.line == site.line && s.rank == site.rank;
@@ -116,7 +120,7 @@ void absorb(Finding& first, Finding& later) {
   } else {
     ++first.consequences;
     if (first.evidence.size() < kEvidenceMax)
-      first.evidence.push_back(fmt::format("after it, {}: {}", later.code, later.headline));
+      tell_later(later, first);
   }
 }
 
@@ -211,6 +215,11 @@ Verdict checked(const Checker& checker, const Job& job) {
 }
 
 }  // namespace
+
+void tell_later(const Finding& later, Finding& first) {
+  first.tell(EvidenceKind::kFinding, concerned(later), "after it, {}: {}", later.code,
+             later.headline);
+}
 
 Checkers all_checkers() {
   Checkers checkers;

@@ -21,6 +21,9 @@ struct Judgement {
   Outcome outcome{Outcome::kUndecided};
 };
 
+/// "after it, LS106: ...".
+void tell_later(const Finding& later, Finding& first);
+
 /// Pure: the same run gives the same judgement. A checker that throws is undecided (LS903).
 Judgement judge(const Run& run, const Checkers& checkers);
 

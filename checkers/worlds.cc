@@ -138,8 +138,8 @@ std::string launcher_of(const World& world) {
 void make_note(Finding& finding, const std::string& why) {
   finding.severity = Severity::kNote;
   std::erase(finding.also, Code::kHiddenFailure);
-  std::erase(finding.evidence, kHidden);
-  finding.evidence.push_back(why);
+  std::erase_if(finding.evidence, [](const Evidence& line) { return line.text == kHidden; });
+  finding.tell(EvidenceKind::kEnd, {}, "{}", why);
 }
 
 /// The statuses are all there is to say, and nobody is to blame for one.
@@ -152,8 +152,8 @@ void tell_status(Finding& finding, const World& world, std::int32_t status) {
   finding.consequences = 0;
   for (const ProcessEnd& end : world.run.ends) {
     if (end.role == Role::kRank && end.rank && !end.exit_status && end.sender)
-      finding.evidence.push_back(
-          fmt::format("{} was ended by {}", words({*end.rank}), text_of(*end.sender)));
+      finding.tell(EvidenceKind::kEnd, {*end.rank}, "{} was ended by {}", words({*end.rank}),
+                   text_of(*end.sender));
   }
 }
 
@@ -221,9 +221,9 @@ std::optional<Finding> began_apart(const std::vector<World>& worlds) {
       by_task.size(), by_task.size());
   for (const auto& [task, world] : by_task) {
     if (finding.evidence.size() < kTasksMax)
-      finding.evidence.push_back(fmt::format("task {} of {}: {} of world size {}, started by {}",
-                                             task, world->tasks, words(world->ranks),
-                                             world->run.plan.world_size, launcher_of(*world)));
+      finding.tell(EvidenceKind::kProcess, world->ranks,
+                   "task {} of {}: {} of world size {}, started by {}", task, world->tasks,
+                   words(world->ranks), world->run.plan.world_size, launcher_of(*world));
   }
   finding.affected = first.ranks;
   finding.cause = "each task ran a launcher for itself, and nothing told these of each other";
@@ -253,7 +253,7 @@ void count_what_was_left(std::vector<Finding>& findings) {
     if (!is_error(finding) || !is_left_behind(finding) || finding.world == grief.world)
       return false;
     ++grief.consequences;
-    grief.evidence.push_back(fmt::format("after it, {}: {}", finding.code, finding.headline));
+    tell_later(finding, grief);
     return true;
   });
   *std::find_if(findings.begin(), findings.end(), is_grief) = std::move(grief);

@@ -109,10 +109,13 @@ void add_lines(const Run& run, CaseReport& report) {
   const auto defined = definition(run);
   for (Finding& finding : report.findings) {
     for (std::size_t i = 0; i < std::min(places.size(), kPlacesMax); ++i)
-      finding.evidence.push_back(in_words(places[i]));
+      finding.tell(EvidenceKind::kCall, {places[i].site.rank}, "{}", in_words(places[i])).site =
+          places[i].site;
     if (defined)
-      finding.evidence.push_back(
-          fmt::format("{} is defined at {}:{}", defined->function, defined->file, defined->line));
+      finding
+          .tell(EvidenceKind::kRule, {}, "{} is defined at {}:{}", defined->function, defined->file,
+                defined->line)
+          .site = *defined;
     if (!finding.sites.empty())
       continue;
     for (const Place& place : places) {

@@ -72,13 +72,16 @@ bool said_so_itself(const Run& run, Rank rank) {
 }
 
 OpenDescriptors told(const Run& run, Rank rank, const Growth& growth) {
-  OpenDescriptors open{.lines = {fmt::format("rank {} had {}", rank.value, in_words(*growth.last))},
-                       .opened = files_begun_at(run, *growth.first, *growth.last)};
+  const auto line = [&](const std::string& text) {
+    return evidence_of(EvidenceKind::kResource, {rank}, "{}", text);
+  };
+  OpenDescriptors open{.opened = files_begun_at(run, *growth.first, *growth.last)};
+  open.lines.push_back(line(fmt::format("rank {} had {}", rank.value, in_words(*growth.last))));
   if (growth.first != growth.last)
-    open.lines.push_back(fmt::format("{} at first; {}", growth.first->open, slope(run, growth)));
-  if (open.opened)
     open.lines.push_back(
-        fmt::format("the files that became more were opened{}", at_site(open.opened)));
+        line(fmt::format("{} at first; {}", growth.first->open, slope(run, growth))));
+  if (open.opened)
+    open.lines.push_back(line("the files that became more were opened").at(open.opened));
   return open;
 }
 

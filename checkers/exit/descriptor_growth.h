@@ -24,7 +24,7 @@ inline constexpr const char* kHelpWithDescriptors =
 
 /// What a rank had open, at first and at last: a line each. Empty where it was not seen.
 struct OpenDescriptors {
-  std::vector<std::string> lines{};
+  std::vector<Evidence> lines{};
   /// Where the files were opened of which it had more at last; none if more than one line did, or
   /// it is not known.
   std::optional<SiteRef> opened{};

@@ -33,10 +33,10 @@ Finding chosen_too_late(const LateDevices& late, Rank rank) {
   finding.headline = fmt::format(
       "rank {} changed CUDA_VISIBLE_DEVICES to {}{} after CUDA had been initialised: it keeps {}",
       rank.value, late.set, at_site(site), late.in_force);
-  finding.evidence = {
-      fmt::format("CUDA_VISIBLE_DEVICES of pid {}: {} when it was started, {} "
-                  "when CUDA was initialised, {} at last",
-                  late.pid, late.at_start, late.in_force, late.set)};
+  finding.tell(EvidenceKind::kResource, {rank},
+               "CUDA_VISIBLE_DEVICES of pid {}: {} when it was started, {} "
+               "when CUDA was initialised, {} at last",
+               late.pid, late.at_start, late.in_force, late.set);
   finding.help = "set it before the process starts, or before the first call that initialises CUDA";
   finding.add(site);
   return finding;
@@ -68,9 +68,8 @@ std::optional<Finding> never_chosen(const Run& run) {
     finding.confidence = Confidence::kLikely;
     for (const Process* const process : processes) {
       finding.affected.insert(*process->rank);
-      finding.evidence.push_back(fmt::format("rank {}: pid {} on cuda:0 of {}, GPU {}",
-                                             process->rank->value, process->pid,
-                                             process->device->visible, process->device->uuid));
+      finding.tell_of(EvidenceKind::kResource, {*process->rank}, "pid {} on cuda:0 of {}, GPU {}",
+                      process->pid, process->device->visible, process->device->uuid);
     }
     finding.headline = fmt::format("{} work on one GPU, and each of them sees {}",
                                    words(finding.affected), first->visible);

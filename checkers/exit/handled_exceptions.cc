@@ -123,8 +123,10 @@ void tell_what_is_handled(const Run& run, Finding& finding) {
   }
   bool told = false;
   for (const Handled& handled : all) {
-    finding.evidence.push_back(
-        fmt::format("{} waits while it handles {}", words({handled.rank}), in_words(handled)));
+    finding
+        .tell(EvidenceKind::kException, {handled.rank}, "{} waits while it handles {}",
+              words({handled.rank}), first_line(handled.seen->handles))
+        .at(site_of(handled.rank, handled.seen->raised_at.frames, "raised"));
     if (told || !(finding.culprits.empty() || finding.culprits.contains(handled.rank)))
       continue;
     told = true;

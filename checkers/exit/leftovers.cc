@@ -61,15 +61,17 @@ RankSet origins(const std::vector<const Leftover*>& left) {
   return ranks;
 }
 
-void list(Finding& finding, const std::vector<std::string>& lines) {
+void list(Finding& finding, const std::vector<Evidence>& lines) {
   for (std::size_t i = 0; i < std::min(lines.size(), kListedMax); ++i)
     finding.evidence.push_back(lines[i]);
   if (lines.size() > kListedMax)
-    finding.evidence.push_back(fmt::format("and {} more", lines.size() - kListedMax));
+    finding.tell(lines.back().kind, {}, "and {} more", lines.size() - kListedMax);
 }
 
-std::string process_line(const Leftover& left) {
-  std::string line = fmt::format("pid {}: {}", left.pid, left.name);
+Evidence process_line(const Leftover& left) {
+  Evidence evidence =
+      evidence_of(EvidenceKind::kProcess, as_set(left.rank), "pid {}: {}", left.pid, left.name);
+  std::string& line = evidence.text;
   if (left.rank)
     line += fmt::format(", of rank {}", left.rank->value);
   if (left.parent > 0)
@@ -78,7 +80,7 @@ std::string process_line(const Leftover& left) {
     line += fmt::format(", listens on {}", port);
   if (!left.gpus.empty())
     line += fmt::format(", keeps what it has of the memory of {}", fmt::join(left.gpus, ", "));
-  return line;
+  return evidence;
 }
 
 Finding about(Code code, const std::vector<const Leftover*>& left) {
@@ -106,7 +108,7 @@ void add_site(Finding& finding, const std::optional<SiteRef>& site) {
 
 /// What they hold is left, too.
 void list_processes(Finding& finding, const std::vector<const Leftover*>& processes) {
-  std::vector<std::string> lines;
+  std::vector<Evidence> lines;
   for (const Leftover* each : processes) {
     lines.push_back(process_line(*each));
     if (!(each->ports.empty() && each->gpus.empty()) && finding.also.empty())
@@ -137,10 +139,11 @@ Finding processes_left(const Run& run, const std::vector<const Leftover*>& left)
 Finding segments_left(const Run&, const std::vector<const Leftover*>& left) {
   Finding finding = about(Code::kLeftover, left);
   std::uint64_t bytes = 0;
-  std::vector<std::string> lines;
+  std::vector<Evidence> lines;
   for (const Leftover* each : left) {
     bytes += each->bytes;
-    lines.push_back(fmt::format("{}  {} bytes, made by pid {}{}, which is gone", each->name,
+    lines.push_back(evidence_of(EvidenceKind::kResource, as_set(each->rank),
+                                "{}  {} bytes, made by pid {}{}, which is gone", each->name,
                                 each->bytes, each->pid, from_rank(*each)));
   }
   finding.headline = left.size() == 1
@@ -157,11 +160,12 @@ Finding segments_left(const Run&, const std::vector<const Leftover*>& left) {
   return finding;
 }
 
-std::vector<std::string> paths_of(const std::vector<const Leftover*>& left) {
-  std::vector<std::string> lines;
+std::vector<Evidence> paths_of(const std::vector<const Leftover*>& left) {
+  std::vector<Evidence> lines;
   for (const Leftover* each : left)
-    lines.push_back(
-        fmt::format("{}  of pid {}{}, which is gone", each->name, each->pid, from_rank(*each)));
+    lines.push_back(evidence_of(EvidenceKind::kResource, as_set(each->rank),
+                                "{}  of pid {}{}, which is gone", each->name, each->pid,
+                                from_rank(*each)));
   return lines;
 }
 
@@ -204,9 +208,10 @@ Finding never_asked_for(const std::vector<const Unwaited*>& zombies) {
       "pid {} ({}) had ended and was a zombie for {}: its parent, pid {} ({}), never waited for it",
       first.pid, first.name, seconds(first.at_ns - first.since_ns), first.parent,
       first.parent_name);
-  std::vector<std::string> lines;
+  std::vector<Evidence> lines;
   for (std::size_t i = 1; i < zombies.size(); ++i)
-    lines.push_back(fmt::format("pid {} ({}) for {}, child of pid {} ({})", zombies[i]->pid,
+    lines.push_back(evidence_of(EvidenceKind::kProcess, {},
+                                "pid {} ({}) for {}, child of pid {} ({})", zombies[i]->pid,
                                 zombies[i]->name, seconds(zombies[i]->at_ns - zombies[i]->since_ns),
                                 zombies[i]->parent, zombies[i]->parent_name));
   list(finding, lines);

@@ -102,15 +102,14 @@ const Raised* raised_by_its_end(const Run& run, const Failure& first) {
 /// Nobody failed by itself: who ended them, why, and where each of them was.
 void add_who_ended_it(const Run& run, const Failure& first, Finding& finding) {
   const std::string by = first.ended_by->pid == 0 ? "somebody" : text_of(*first.ended_by);
-  finding.evidence.push_back(
-      first.aborted ? fmt::format("{} had asked it to end", by)
-      : first.after_a_peer
-          ? fmt::format("{} sent the signal", by)
-          : "somebody sent the signal to them: a time limit, a scheduler, a person");
+  finding.tell(EvidenceKind::kEnd, {first.rank}, "{}",
+               first.aborted        ? fmt::format("{} had asked it to end", by)
+               : first.after_a_peer ? fmt::format("{} sent the signal", by)
+                                    : "somebody sent the signal to them: a time limit, a "
+                                      "scheduler, a person");
   for (const Rank rank : ranks_of(run)) {
     if (finding.evidence.size() < kEvidenceMax)
-      finding.evidence.push_back(
-          fmt::format("rank {} ended {}", rank.value, at_last_call(run, rank)));
+      tell_last_call(run, rank, "ended", finding);
   }
 }
 
@@ -118,11 +117,10 @@ void add_who_ended_it(const Run& run, const Failure& first, Finding& finding) {
 /// connection, too, of who asks for something that it cannot do.
 void say_of_whom_it_may_speak(const Run& run, const Failure& first, Finding& finding) {
   if (says(first.exception, Says::kPairClosed)) {
-    finding.evidence.push_back(
-        fmt::format("rank {} says that of itself: a wait of its own, which was not seen, had "
-                    "expired before, and "
-                    "Gloo then closes all connections of the group",
-                    first.rank.value));
+    finding.tell(EvidenceKind::kException, {first.rank},
+                 "rank {} says that of itself: a wait of its own, which was not seen, had "
+                 "expired before, and Gloo then closes all connections of the group",
+                 first.rank.value);
     return;
   }
   const Rank host{0};
@@ -130,14 +128,18 @@ void say_of_whom_it_may_speak(const Run& run, const Failure& first, Finding& fin
   const Collective* const call =
       of_a_crash && first.rank != host ? at_work(run, host, first.at_ns) : nullptr;
   if (call == nullptr) {
-    finding.evidence.emplace_back("it may speak of another rank; none was seen to end before");
+    finding.tell(EvidenceKind::kException, {first.rank},
+                 "it may speak of another rank; none was seen to end before");
     return;
   }
-  const auto site = site_of(*current_process(run, host), *call, "peer");
-  finding.evidence.push_back(fmt::format(
-      "rank 0, which has the store as a rule, had not crashed: its process lived, and {} {} #{}{}",
-      call->issued_ns > first.at_ns ? "later came to" : "was in", history::name_of(call->op),
-      call->seq, at_site(site)));
+  finding
+      .tell(EvidenceKind::kCall, {host},
+            "rank 0, which has the store as a rule, had not crashed: its process lived, and {} {} "
+            "#{}",
+            call->issued_ns > first.at_ns ? "later came to" : "was in", history::name_of(call->op),
+            call->seq)
+      .about(place_of(*current_process(run, host), *call))
+      .at(site_of(*current_process(run, host), *call, "peer"));
   finding.help =
       "the store closes the connection of who asks for what it cannot do: add() on a key whose "
       "value is no number, for one";
@@ -147,9 +149,9 @@ void say_of_whom_it_may_speak(const Run& run, const Failure& first, Finding& fin
 void add_its_launcher(const Run& run, const Failure& first, Finding& finding) {
   const LauncherEnd* const killed = launcher_killed(run);
   if (killed != nullptr && killed->at_ns <= first.at_ns)
-    finding.evidence.push_back(
-        fmt::format("{} {:.1f} s before that, while {} lived", in_words(*killed),
-                    static_cast<double>(first.at_ns - killed->at_ns) / 1e9, words(killed->ranks)));
+    finding.tell(EvidenceKind::kEnd, killed->ranks, "{} {:.1f} s before that, while {} lived",
+                 in_words(*killed), static_cast<double>(first.at_ns - killed->at_ns) / 1e9,
+                 words(killed->ranks));
 }
 
 /// What it had waited for, what followed, what hid it, and where the first one was.
@@ -163,22 +165,23 @@ void add_evidence(const Run& run, const std::vector<Failure>& failures, const Ra
     if (!alike.contains(failure.rank)) {
       ++finding.consequences;
       if (finding.evidence.size() < kEvidenceMax)
-        finding.evidence.push_back(
-            fmt::format("rank {} {} after it", failure.rank.value, in_words(failure)));
+        finding.tell(kind_of(failure), {failure.rank}, "rank {} {} after it", failure.rank.value,
+                     in_words(failure));
     }
   }
   if (was_hidden(run, first.rank)) {
     finding.also.push_back(Code::kHiddenFailure);
-    finding.evidence.emplace_back(kHidden);
+    finding.tell(EvidenceKind::kEnd, {}, kHidden);
   }
   if (!unheard.empty())
-    finding.evidence.push_back(fmt::format(
-        "{} ended with the same status, and what raised there was not seen", words(unheard)));
+    finding.tell(EvidenceKind::kEnd, unheard,
+                 "{} ended with the same status, and what raised there was not seen",
+                 words(unheard));
   if (!first.found_out.empty())
-    finding.evidence.push_back(first.found_out);
-  if (std::string late = noticed_late(run, first.rank); !late.empty()) {
+    finding.tell(EvidenceKind::kException, {first.rank}, "{}", first.found_out);
+  if (const std::string late = noticed_late(run, first.rank); !late.empty()) {
     finding.also.push_back(Code::kLauncherWaitsInOrder);
-    finding.evidence.push_back(std::move(late));
+    finding.tell(EvidenceKind::kProcess, {first.rank}, "{}", late);
   }
   OpenDescriptors open;
   if (says(first.exception, Says::kNoDescriptor)) {
@@ -195,13 +198,12 @@ void add_evidence(const Run& run, const std::vector<Failure>& failures, const Ra
     say_of_whom_it_may_speak(run, first, finding);
   const Process* process = current_process(run, first.rank);
   if (finding.sites.empty() && !was_ended && process != nullptr && !process->collectives.empty())
-    finding.evidence.push_back(
-        fmt::format("rank {} failed {}", first.rank.value, at_last_call(run, first.rank)));
+    tell_last_call(run, first.rank, "failed", finding);
   finding.add(open.opened);
 }
 
 /// Whoever raises over what it got may be innocent of it: it was another rank's to send.
-std::optional<std::string> got_another_call(const Job& job, const Failure& first) {
+std::optional<Evidence> got_another_call(const Job& job, const Failure& first) {
   const Run& run = job.run();
   if (first.exception.empty() || first.after_a_peer || !run.plan.scenario.empty())
     return std::nullopt;
@@ -234,7 +236,7 @@ Finding died(const Job& job, bool whole) {
     finding.help = help_with_arguments(run.plan);
   }
   const RankSet unheard = ended_alike_unheard(run, failures);
-  const std::optional<std::string> got = got_another_call(job, first);
+  const std::optional<Evidence> got = got_another_call(job, first);
   const bool blamable = !first.after_a_peer && alike.size() < everyone.size() && unheard.empty() &&
                         !(was_ended && alike.size() > 1) && journal_is_whole(run) &&
                         (whole || failures.size() == 1) && !got;
@@ -252,8 +254,8 @@ Finding died(const Job& job, bool whole) {
   finding.headline = fmt::format("{} {}{}", words(alike), in_words(first, alike.size()), where);
   const Raised* const cause = was_ended ? raised_by_its_end(run, first) : nullptr;
   if (cause != nullptr && says(cause->text, Says::kAsked))
-    finding.evidence.push_back(
-        fmt::format("pid {} raised: {}", cause->pid, first_line(cause->text)));
+    finding.tell(EvidenceKind::kException, {}, "pid {} raised: {}", cause->pid,
+                 first_line(cause->text));
   else if (cause != nullptr)
     finding.headline = fmt::format("{} raised: {}; it ended {}", text_of(*first.ended_by),
                                    first_line(cause->text), words(alike));

@@ -52,6 +52,18 @@ const Failure* without_the_store(const Run& run, const ProcessEnd& end,
   return found == failures.end() ? nullptr : &*found;
 }
 
+/// "after all_reduce #3 at train.py:20", or "in" it.
+Evidence last_call(const Run& run, Rank rank) {
+  const Process* const process = current_process(run, rank);
+  if (process == nullptr || process->collectives.empty())
+    return evidence_of(EvidenceKind::kCall, {rank}, "before it issued anything");
+  const Collective& call = process->collectives.back();
+  return evidence_of(EvidenceKind::kCall, {rank}, "{} {} #{}", in_or_after(call),
+                     history::name_of(call.op), call.seq)
+      .about(place_of(*process, call))
+      .at(site_of(*process, call, "last"));
+}
+
 }  // namespace
 
 const Collective* at_work(const Run& run, Rank rank, std::uint64_t at_ns) {
@@ -94,13 +106,10 @@ std::vector<const ProcessEnd*> early_leavers(const Run& run, const std::vector<G
   return leavers;
 }
 
-std::string at_last_call(const Run& run, Rank rank) {
-  const Process* process = current_process(run, rank);
-  if (process == nullptr || process->collectives.empty())
-    return "before it issued anything";
-  const Collective& call = process->collectives.back();
-  return fmt::format("{} {} #{}{}", in_or_after(call), history::name_of(call.op), call.seq,
-                     at_site(site_of(*process, call, "last")));
+void tell_last_call(const Run& run, Rank rank, std::string_view verb, Finding& finding) {
+  Evidence last = last_call(run, rank);
+  last.text.insert(0, fmt::format("{} {} ", words({rank}), verb));
+  finding.evidence.push_back(std::move(last));
 }
 
 Finding left_early(const Run& run, const std::vector<const ProcessEnd*>& leavers,
@@ -109,10 +118,10 @@ Finding left_early(const Run& run, const std::vector<const ProcessEnd*>& leavers
   Finding finding;
   finding.code = Code::kLeftEarly;
   finding.at_ns = leavers.front()->at_ns;
-  const std::string last = at_last_call(run, rank);
+  Evidence last = last_call(run, rank);
   RankSet alike{rank};
   for (const ProcessEnd* const leaver : leavers) {
-    if (at_last_call(run, *leaver->rank) == last)
+    if (last_call(run, *leaver->rank).text == last.text)
       alike.insert(*leaver->rank);
   }
   const bool most = 2 * alike.size() > ranks_of(run).size();
@@ -135,27 +144,36 @@ Finding left_early(const Run& run, const std::vector<const ProcessEnd*>& leavers
   finding.headline = fmt::format("{} {} while others still need {}", words(alike),
                                  aborted == failures.end() ? "exited with status 0" : "ended",
                                  alike.size() == 1 ? "it" : "them");
-  finding.evidence.push_back(fmt::format("{} left {}", words(alike), last));
+  last.ranks = alike;
+  last.text.insert(0, fmt::format("{} left ", words(alike)));
+  finding.evidence.push_back(std::move(last));
   if (aborted != failures.end()) {
     finding.also.push_back(Code::kRankDied);
-    finding.evidence.push_back(fmt::format("{} {}", words({rank}), in_words(*aborted)));
+    finding.tell(EvidenceKind::kEnd, {rank}, "{} {}", words({rank}), in_words(*aborted));
   }
   if (most)
-    finding.evidence.emplace_back("most left there: the others may have made a call too many");
+    finding.tell(EvidenceKind::kCall, alike,
+                 "most left there: the others may have made a call too many");
   if (const Failure* const found = without_the_store(run, *leavers.front(), failures)) {
-    finding.evidence.push_back(fmt::format("with it went the store; {} {}{}", words({found->rank}),
-                                           in_words(*found), at_site(found->raised)));
+    finding
+        .tell(kind_of(*found), {found->rank}, "with it went the store; {} {}", words({found->rank}),
+              in_words(*found))
+        .at(found->raised);
     finding.help = "let all ranks come together (a barrier) before rank 0 leaves";
   }
   if (const RankSet joining = waiting_to_join_again(run, *leavers.front()); !joining.empty()) {
-    finding.evidence.push_back(
-        fmt::format("{} came to another init_process_group, and nobody was left to come to it",
-                    words(joining)));
-    finding.add(where_it_joins(run, *joining.begin()));
+    const auto site = where_it_joins(run, *joining.begin());
+    finding
+        .tell(EvidenceKind::kWait, joining,
+              "{} came to another init_process_group, and nobody was left to come to it",
+              words(joining))
+        .site = site;
+    finding.add(site);
   }
   for (const Request& request : run.requests) {
     if (request.role == Role::kRank && request.rank == rank && !request.answered_ns)
-      finding.evidence.push_back(fmt::format("its request `{}` was not answered", request.message));
+      finding.tell(EvidenceKind::kWait, {rank}, "its request `{}` was not answered",
+                   request.message);
   }
   return finding;
 }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "harness/history/run.h"
@@ -24,7 +24,7 @@ std::vector<const ProcessEnd*> early_leavers(const Run& run, const std::vector<G
 Finding left_early(const Run& run, const std::vector<const ProcessEnd*>& leavers,
                    const std::vector<Failure>& failures, bool whole);
 
-/// "after all_reduce #3 at train.py:20", or "in" it.
-std::string at_last_call(const Run& run, Rank rank);
+/// "rank 1 ended after all_reduce #3 at train.py:20", or "in" it.
+void tell_last_call(const Run& run, Rank rank, std::string_view verb, Finding& finding);
 
 }  // namespace lockstep::checkers

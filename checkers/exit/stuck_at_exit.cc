@@ -26,7 +26,7 @@ struct Keeper {
   std::string over{"its program"};  ///< What of it has come to its end.
   std::string help{};
   const StackSample* stack{};  ///< Of the thread that shows the line; null where there is none.
-  std::vector<std::string> evidence{};
+  std::vector<Evidence> evidence{};
 };
 
 /// The Python frame that everything else was called from: "<module>" while a program runs.
@@ -110,10 +110,13 @@ Keeper kept_by_a_thread(const Run& run, const StackSample& main, Keeper keeper,
     keeper.what += fmt::format(" (one of {})", threads.size());
   for (const StackSample* thread : threads) {
     const auto began = thread_begun_at(run, thread->pid, thread->started_ns);
-    keeper.evidence.push_back(
-        fmt::format("thread {} is{}{}", thread->tid,
-                    at_line(*thread).empty() ? " in no line of the program's" : at_line(*thread),
-                    began ? fmt::format(", and was started{}", at_site(began)) : ""));
+    const auto site = site_of(thread->rank.value_or(Rank{}), thread->frames, "");
+    Evidence& line = keeper.evidence.emplace_back(
+        evidence_of(EvidenceKind::kProcess, as_set(thread->rank), "thread {} is{}", thread->tid,
+                    site ? "" : " in no line of the program's")
+            .at(site));
+    if (began)
+      line.text += ", and was started" + at_site(began);
   }
   return keeper;
 }
@@ -151,7 +154,8 @@ void add_children(Keeper& keeper, const StateSample* state) {
     if (*state->waits_for_child == child.pid)
       keeper.what += fmt::format(", which waits for child pid {} ({})", child.pid, child.name);
     if (*state->waits_for_child <= 0 || *state->waits_for_child == child.pid)
-      keeper.evidence.push_back(in_words(child));
+      keeper.evidence.push_back(
+          evidence_of(EvidenceKind::kProcess, as_set(state->rank), "{}", in_words(child)));
   }
 }
 
@@ -249,9 +253,9 @@ Finding will_not_exit(const Run& run, const Leaving& one) {
   }
   finding.help = one.keeper.help;
   finding.evidence = one.keeper.evidence;
-  finding.evidence.push_back(
-      fmt::format("pid {} was on its way out for at least {:.0f} s when the run was ended", one.pid,
-                  static_cast<double>(one.main->at_ns - one.since_ns) / 1e9));
+  finding.tell(EvidenceKind::kWait, finding.culprits,
+               "pid {} was on its way out for at least {:.0f} s when the run was ended", one.pid,
+               static_cast<double>(one.main->at_ns - one.since_ns) / 1e9);
   return finding;
 }
 

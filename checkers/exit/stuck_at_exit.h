@@ -26,7 +26,7 @@ struct WayOut {
   std::string what{};             ///< "waits for a thread that is not a daemon".
   std::string over{};             ///< What has come to its end: "its program".
   std::optional<SiteRef> site{};  ///< Of the thread that keeps it, where one does.
-  std::vector<std::string> evidence{};
+  std::vector<Evidence> evidence{};
   std::string help{};
 };
 std::vector<WayOut> ways_out(const Run& run);

@@ -64,10 +64,11 @@ std::optional<Finding> given_up(const Run& run) {
         continue;
       if (!by_pytorch)
         return std::nullopt;
-      stalled->evidence.push_back(
-          fmt::format("rank {} came to it {:.1f} s after that{}", member.rank.value,
-                      static_cast<double>(call->issued_ns - cutoff_ns) / 1e9,
-                      at_site(site_of(*member.process, *call, "peer"))));
+      stalled
+          ->tell(EvidenceKind::kCall, {member.rank}, "rank {} came to it {:.1f} s after that",
+                 member.rank.value, static_cast<double>(call->issued_ns - cutoff_ns) / 1e9)
+          .about(group.place(*call))
+          .at(site_of(*member.process, *call, "peer"));
     }
   }
   return stalled;

@@ -235,19 +235,18 @@ class Explainer {
 
   /// What each rank is doing, equal ranks together.
   void add_evidence(Finding& finding) const {
-    RanksByText lines;
+    EvidenceOfRanks lines;
     for (const ProcessState& state : graph_.states()) {
       if (graph_.gone().contains(state.rank)) {
-        add_rank(lines, "has ended", state.rank);
+        lines.add(evidence_of(EvidenceKind::kEnd, {state.rank}, "has ended"));
         continue;
       }
       for (const Activity& wait : state.waits)
-        add_rank(lines, describe_wait(state, wait), state.rank);
+        lines.add(describe_wait(state, wait));
       if (state.waits.empty() && !state.not_quiescent.empty())
-        add_rank(lines, state.not_quiescent, state.rank);
+        lines.add(evidence_of(EvidenceKind::kProcess, {state.rank}, "{}", state.not_quiescent));
     }
-    for (std::size_t i = 0; i < lines.size() && i < kLinesMax; ++i)
-      finding.evidence.push_back(fmt::format("{}: {}", words(lines[i].second), lines[i].first));
+    lines.tell(finding, kLinesMax);
   }
 
   /// What a set of processes that are all blocked in known waits leaves no room for.
@@ -271,23 +270,30 @@ class Explainer {
                                               ended.size() == 1 ? "it has" : "they have"));
   }
 
-  [[nodiscard]] std::string describe_wait(const ProcessState& state, const Activity& wait) const {
-    if (wait.doing == Doing::kNextRequest)
-      return "has answered its last request and waits for the next, which is not sent before all "
-             "have answered";
-    if (wait.doing == Doing::kOwnThread)
-      return fmt::format("waits for a thread of its own{}, and none of them can go on",
-                         at_site(whereabouts(state, graph_.cutoff_ns(), "peer")));
-    if (wait.doing == Doing::kInNewGroup)
-      return fmt::format("in new_group{}, and waits there for others to make that group",
-                         at_site(whereabouts(state, graph_.cutoff_ns(), "peer")));
-    const Collective& call = *wait.calls.front();
-    const GroupView* group = graph_.group_of(state, call);
-    const std::string more =
-        wait.calls.size() > 1 ? fmt::format(" and {} more", wait.calls.size() - 1) : "";
-    const std::string label =
-        group == nullptr ? std::string(history::name_of(call.op)) : group->label(call);
-    return fmt::format("in {}{}{}", label, more, at_site(site_of(*state.process, call, "peer")));
+  [[nodiscard]] Evidence describe_wait(const ProcessState& state, const Activity& wait) const {
+    Evidence line{.kind = EvidenceKind::kWait, .ranks = {state.rank}};
+    const auto here = [&] { return whereabouts(state, graph_.cutoff_ns(), "peer"); };
+    if (wait.doing == Doing::kNextRequest) {
+      line.text =
+          "has answered its last request and waits for the next, which is not sent before all "
+          "have answered";
+    } else if (wait.doing == Doing::kOwnThread) {
+      line.text = "waits for a thread of its own";
+      line.at(here()).text += ", and none of them can go on";
+    } else if (wait.doing == Doing::kInNewGroup) {
+      line.text = "in new_group";
+      line.at(here()).text += ", and waits there for others to make that group";
+    } else {
+      const Collective& call = *wait.calls.front();
+      const GroupView* const group = graph_.group_of(state, call);
+      line.call = group == nullptr ? std::nullopt : group->place(call);
+      line.text =
+          "in " + (group == nullptr ? std::string(history::name_of(call.op)) : group->label(call));
+      if (wait.calls.size() > 1)
+        line.text += fmt::format(" and {} more", wait.calls.size() - 1);
+      line.at(site_of(*state.process, call, "peer"));
+    }
+    return line;
   }
 
   const Run& run_;

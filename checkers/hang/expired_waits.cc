@@ -196,16 +196,22 @@ std::optional<Finding> closed_by_a_wait(const Run& run, const std::vector<GroupV
   }
   finding.add(wait->came_at);
   const Rank peer = *wait->group->global_rank(wait->call->root);
-  finding.evidence.push_back(
-      wait->came_ns ? fmt::format("rank {} lived then, and came to it {:.1f} s later{}", peer.value,
-                                  static_cast<double>(*wait->came_ns - wait->at_ns) / 1e9,
-                                  at_site(wait->came_at))
-                    : fmt::format("rank {} lived then, and had not come to it", peer.value));
+  if (wait->came_ns)
+    finding
+        .tell(EvidenceKind::kCall, {peer}, "rank {} lived then, and came to it {:.1f} s later",
+              peer.value, static_cast<double>(*wait->came_ns - wait->at_ns) / 1e9)
+        .at(wait->came_at);
+  else
+    finding.tell(EvidenceKind::kCall, {peer}, "rank {} lived then, and had not come to it",
+                 peer.value);
   for (const Failure& failure : failures) {
     ++finding.consequences;
     if (finding.evidence.size() < kEvidenceMax)
-      finding.evidence.push_back(fmt::format("rank {} {}{} after it", failure.rank.value,
-                                             in_words(failure), at_site(failure.raised)));
+      finding
+          .tell(kind_of(failure), {failure.rank}, "rank {} {}", failure.rank.value,
+                in_words(failure))
+          .at(failure.raised)
+          .text += " after it";
   }
   finding.cause =
       "a wait of Gloo's that expires closes all connections of its group: the exception can be "

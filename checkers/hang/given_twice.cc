@@ -70,6 +70,7 @@ std::optional<Finding> rank_given_twice(const Run& run, std::uint64_t cutoff_ns)
   Finding finding{.code = Code::kNeverJoined, .confidence = Confidence::kCertain};
   finding.at_ns = kNeverNs;
   RankSet none = RankSet::all(run.plan.world_size);
+  std::vector<std::string> told;
   for (const Rank rank : ranks_of(run)) {
     const std::vector<Claimant> claimants = claimants_of(run, rank, cutoff_ns);
     if (pid_of(run, rank) != 0)
@@ -82,14 +83,16 @@ std::optional<Finding> rank_given_twice(const Run& run, std::uint64_t cutoff_ns)
       pids.push_back(claimant.pid);
     finding.culprits.insert(rank);
     finding.at_ns = std::min(finding.at_ns, claimants[0].from_ns);  // Before what came of it.
-    finding.evidence.push_back(fmt::format("rank {} is there {} times: pid {}", rank.value,
-                                           pids.size(), fmt::join(pids, " and pid ")));
+    told.push_back(finding
+                       .tell(EvidenceKind::kProcess, {rank}, "rank {} is there {} times: pid {}",
+                             rank.value, pids.size(), fmt::join(pids, " and pid "))
+                       .text);
   }
   if (finding.culprits.empty())
     return std::nullopt;
   finding.affected = ranks_of(run).minus(finding.culprits);
   finding.headline =
-      fmt::format("several processes were given one RANK: {}{}", fmt::join(finding.evidence, "; "),
+      fmt::format("several processes were given one RANK: {}{}", fmt::join(told, "; "),
                   none.empty() ? "" : fmt::format("; nobody is {}", words(none)));
   finding.cause = "whatever starts the ranks gave several of them one RANK";
   return finding;

@@ -100,9 +100,9 @@ class Explainer {
             : fmt::format("{} went through {}, and the two exchange no such messages else; {} "
                           "waits in {}",
                           who, message, words(wait.waiting), label(wait)));
-    finding.evidence.push_back(
-        fmt::format("nor do the ranks at these places in {} other groups of {}", odd_->kindred,
-                    kind_of_group(wait.group->name)));
+    finding.tell(EvidenceKind::kCall, {},
+                 "nor do the ranks at these places in {} other groups of {}", odd_->kindred,
+                 kind_of_group(wait.group->name));
     return finding;
   }
 
@@ -266,23 +266,23 @@ class Explainer {
       const RecordedWait& wait = *waits[i];
       const std::string for_whom =
           wait.owing().empty() ? "" : fmt::format(", for {}", words(wait.owing()));
-      finding.evidence.push_back(
-          fmt::format("{}: in {}{}", words(wait.waiting), label(wait), for_whom));
+      finding.tell_of(EvidenceKind::kWait, wait.waiting, "in {}{}", label(wait), for_whom)
+          .about(wait.group->place(*wait.call));
     }
     for (const Rank rank : finding.culprits) {
       const Collective* const last = last_call(rank);
       if (last == nullptr || finding.evidence.size() >= kLinesMax)
         break;
-      finding.evidence.push_back(fmt::format("rank {}: its last call is {} {}#{}{}", rank.value,
-                                             history::name_of(last->op),
-                                             run_.process_of(rank)->groups[last->group].name,
-                                             last->seq, last->completed_ns ? ", done" : ""));
+      finding
+          .tell_of(EvidenceKind::kCall, {rank}, "its last call is {} {}#{}{}",
+                   history::name_of(last->op), run_.process_of(rank)->groups[last->group].name,
+                   last->seq, last->completed_ns ? ", done" : "")
+          .about(place_of(*run_.process_of(rank), *last));
     }
     if (const auto waited = graph_.longest_ns())
-      finding.evidence.push_back(
-          fmt::format("the longest wait was {:.1f} s when its dump was "
-                      "written",
-                      static_cast<double>(*waited) / 1e9));
+      finding.tell(EvidenceKind::kWait, {},
+                   "the longest wait was {:.1f} s when its dump was written",
+                   static_cast<double>(*waited) / 1e9);
     finding.unseen.emplace_back("what a rank does outside its calls: dumps do not tell");
   }
 

@@ -139,12 +139,12 @@ bool have_left_before_joining(const Run& run, const RankSet& absent, std::uint64
 }
 
 /// What keeps each absent rank: "rank 1 sleeps". Empty if that is not known of one of them.
-std::vector<std::string> what_holds(const Run& run, const RankSet& absent,
-                                    std::uint64_t cutoff_ns) {
-  std::vector<std::string> holds;
+std::vector<Evidence> what_holds(const Run& run, const RankSet& absent, std::uint64_t cutoff_ns) {
+  std::vector<Evidence> holds;
   for (const Rank rank : absent) {
     if (left_before_joining(run, rank, cutoff_ns)) {
-      holds.push_back(fmt::format("rank {} exited with status 0 before", rank.value));
+      holds.push_back(evidence_of(EvidenceKind::kEnd, {rank}, "rank {} exited with status 0 before",
+                                  rank.value));
       continue;
     }
     const std::int32_t pid = pid_of(run, rank);
@@ -152,8 +152,9 @@ std::vector<std::string> what_holds(const Run& run, const RankSet& absent,
     const Activity held = held_up(run, pid, stack, cutoff_ns);
     if (has_ended(run, pid, cutoff_ns) || held.doing == Doing::kUnknown || !held.held_by.empty())
       return {};
-    const auto site = stack == nullptr ? std::nullopt : site_of(rank, stack->frames, "culprit");
-    holds.push_back(fmt::format("rank {} {}{}", rank.value, in_words(held), at_site(site)));
+    holds.push_back(
+        evidence_of(EvidenceKind::kWait, {rank}, "rank {} {}", rank.value, in_words(held))
+            .at(stack == nullptr ? std::nullopt : site_of(rank, stack->frames, "culprit")));
   }
   return holds;
 }
@@ -211,16 +212,15 @@ Finding never_joined(const Run& run, const Ranks& ranks, std::uint64_t cutoff_ns
     else
       finding.affected = ranks_of(run);
     if (const RankSet none = never_started(run, never); !none.empty())
-      finding.evidence.push_back(
-          fmt::format("no process of the job was told to be {}, and WORLD_SIZE is {}", words(none),
-                      run.plan.world_size));
+      finding.tell(EvidenceKind::kProcess, none,
+                   "no process of the job was told to be {}, and WORLD_SIZE is {}", words(none),
+                   run.plan.world_size);
   }
   if (const std::uint64_t ns = all_joining_for_ns(run, ranks.waiting, cutoff_ns);
       ns >= kLongJoiningNs)
-    finding.evidence.push_back(
-        fmt::format("{} waited there for {} s", words(ranks.waiting), ns / 1'000'000'000));
-  for (std::string& line : strangers_of(run, ranks.waiting))
-    finding.evidence.push_back(std::move(line));
+    finding.tell(EvidenceKind::kWait, ranks.waiting, "{} waited there for {} s",
+                 words(ranks.waiting), ns / 1'000'000'000);
+  tell_strangers(run, ranks.waiting, finding);
   for (const RankSet& set : {ranks.absent, ranks.waiting}) {
     if (set.empty())
       continue;

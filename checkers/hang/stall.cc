@@ -205,7 +205,7 @@ class StalledCall {
   }
 
   void add_evidence(Finding& finding) const {
-    RanksByText lines;
+    EvidenceOfRanks lines;
     for (const Rank rank : owed_.absent) {
       const ProcessState* absent = graph_.state(rank);
       if (absent == nullptr)
@@ -213,7 +213,7 @@ class StalledCall {
       const Activity held = stalled(rank);
       const auto site = whereabouts(*absent, graph_.cutoff_ns(),
                                     finding.culprits.contains(rank) ? "culprit" : "peer");
-      add_rank(lines, what_it_does(*absent, held) + at_site(site), rank);
+      lines.add(what_it_does(*absent, held).at(site));
       add_children(lines, *absent);
       if (const Raised* const raised =
               end_of_a_thread(run_, absent->process->pid, graph_.cutoff_ns()))
@@ -222,49 +222,46 @@ class StalledCall {
         add_last_call(lines, rank);
       finding.add(site);
     }
-    for (const auto& [text, ranks] : lines)
-      finding.evidence.push_back(fmt::format("{}: {}", words(ranks), text));
+    lines.tell(finding);
   }
 
-  void add_last_call(RanksByText& lines, Rank rank) const {
+  void add_last_call(EvidenceOfRanks& lines, Rank rank) const {
     const Member* const member = group_.member(rank);
     const Collective* const last =
         member == nullptr || call_.seq == 0 ? nullptr : member->at(call_.seq - 1);
     if (last != nullptr)
-      add_rank(lines,
-               fmt::format("its last call was {}{}", group_.label(*last),
-                           at_site(site_of(*member->process, *last, "peer"))),
-               rank);
+      lines.add(
+          evidence_of(EvidenceKind::kCall, {rank}, "its last call was {}", group_.label(*last))
+              .about(group_.place(*last))
+              .at(site_of(*member->process, *last, "peer")));
   }
 
-  [[nodiscard]] std::string what_it_does(const ProcessState& absent, Activity held) const {
+  [[nodiscard]] Evidence what_it_does(const ProcessState& absent, Activity held) const {
+    const auto waits = [&](std::string_view words) {
+      return evidence_of(EvidenceKind::kWait, {absent.rank}, "{}", words);
+    };
     if (held.doing == Doing::kUnknown && waits_for_own_threads(run_, absent, graph_.cutoff_ns()))
       held = {.doing = Doing::kOwnThread};
     if (held.doing != Doing::kUnknown)
-      return in_words(held);
-    if (std::string in_a_call = call_it_is_in(absent); !in_a_call.empty())
-      return in_a_call;
-    if (absent.main_stack != nullptr && awaits_store(*absent.main_stack))
-      return "waits for the store";
-    return absent.not_quiescent.empty() ? "waits for something else" : absent.not_quiescent;
-  }
-
-  [[nodiscard]] std::string call_it_is_in(const ProcessState& absent) const {
+      return waits(in_words(held));
     for (auto call = absent.open.rbegin(); call != absent.open.rend(); ++call) {
       const GroupView* const group = graph_.group_of(absent, **call);
       if (group != nullptr && !(*call)->async)
-        return fmt::format("is in {}", group->label(**call));
+        return waits("is in " + group->label(**call)).about(group->place(**call));
     }
-    return "";
+    if (absent.main_stack != nullptr && awaits_store(*absent.main_stack))
+      return waits("waits for the store");
+    return waits(absent.not_quiescent.empty() ? "waits for something else" : absent.not_quiescent);
   }
 
   /// What it waits for may be one of them: a loader worker, a command.
-  void add_children(RanksByText& lines, const ProcessState& absent) const {
+  void add_children(EvidenceOfRanks& lines, const ProcessState& absent) const {
     const StateSample* state = last_state(run_, absent.process->pid, graph_.cutoff_ns());
     const bool waits =
         state != nullptr && (state->waits_for_child || waits_for_workers(absent.main_stack));
     for (std::size_t i = 0; waits && i < std::min(state->children.size(), kChildrenMax); ++i)
-      add_rank(lines, in_words(state->children[i]), absent.rank);
+      lines.add(
+          evidence_of(EvidenceKind::kProcess, {absent.rank}, "{}", in_words(state->children[i])));
   }
 
   const Run& run_;

@@ -57,15 +57,13 @@ std::string in_words(const Stranger& stranger) {
 
 }  // namespace
 
-std::vector<std::string> strangers_of(const Run& run, const RankSet& ranks) {
-  std::vector<std::string> lines;
+void tell_strangers(const Run& run, const RankSet& ranks, Finding& finding) {
   for (const Stranger& stranger : run.strangers) {
     if (stranger.rank && ranks.contains(*stranger.rank))
-      lines.push_back(
-          fmt::format("rank {} is connected, at {}, to {}, which is no process of this job",
-                      stranger.rank->value, stranger.address, in_words(stranger)));
+      finding.tell(EvidenceKind::kProcess, {*stranger.rank},
+                   "rank {} is connected, at {}, to {}, which is no process of this job",
+                   stranger.rank->value, stranger.address, in_words(stranger));
   }
-  return lines;
 }
 
 std::optional<Finding> met_another_job(const Run& run) {
@@ -91,11 +89,13 @@ std::optional<Finding> met_another_job(const Run& run) {
     finding.affected = ranks_of(run);
     finding.headline = fmt::format("the peer of rank {} is no process of this job: {}",
                                    process->rank->value, in_words(stranger));
-    finding.evidence.push_back(fmt::format("they met at {}", stranger.address));
-    finding.evidence.push_back(fmt::format(
-        "rank {} was in a group of {} ranks, and issued {} collectives there", process->rank->value,
-        process->groups.front().size, process->groups.front().issued));
-    finding.evidence.push_back(fmt::format("{} of this job never came into it", words(replaced)));
+    finding.tell(EvidenceKind::kProcess, {*process->rank}, "they met at {}", stranger.address);
+    finding.tell(EvidenceKind::kGroup, {*process->rank},
+                 "rank {} was in a group of {} ranks, and issued {} collectives there",
+                 process->rank->value, process->groups.front().size,
+                 process->groups.front().issued);
+    finding.tell(EvidenceKind::kGroup, replaced, "{} of this job never came into it",
+                 words(replaced));
     finding.cause = "two jobs use one MASTER_ADDR and MASTER_PORT";
     finding.help =
         "give each job a port of its own; lockstep run -n and torchrun --standalone pick a free "

@@ -4,8 +4,6 @@
 #pragma once
 
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "harness/verdict/verdict.h"
 
@@ -17,6 +15,6 @@ std::optional<Finding> met_another_job(const Run& run);
 
 /// "rank 1 is connected, at 127.0.0.1:29500, to pid 7 (python a.py), which is no process of this
 /// job", of each of these.
-std::vector<std::string> strangers_of(const Run& run, const RankSet& ranks);
+void tell_strangers(const Run& run, const RankSet& ranks, Finding& finding);
 
 }  // namespace lockstep::checkers

@@ -28,9 +28,8 @@ std::vector<Finding> calls_set_aside(const Run& run) {
     for (const SetAside& calls : process->set_aside) {
       finding.op = calls.op;
       finding.at_ns = std::max(finding.at_ns, calls.at_ns);
-      finding.evidence.push_back(fmt::format("rank {}: {} call{} of {} put aside, and never made",
-                                             rank.value, calls.calls, calls.calls == 1 ? "" : "s",
-                                             calls.op));
+      finding.tell_of(EvidenceKind::kCall, {rank}, "{} call{} of {} put aside, and never made",
+                      calls.calls, calls.calls == 1 ? "" : "s", calls.op);
     }
   }
   if (ranks.empty())
@@ -43,7 +42,8 @@ std::vector<Finding> calls_set_aside(const Run& run) {
     finding.culprits = ranks;
   finding.headline = fmt::format("{} called {}, and PyTorch put the calls aside for ever",
                                  words(ranks), finding.op);
-  finding.evidence.push_back(
+  finding.tell(
+      EvidenceKind::kRule, {},
       "an exception left the block of PyTorch's _coalescing_manager: what is called on that group "
       "after it returns at once and does nothing");
   finding.help = "let no exception leave the block, or make a new group after one has";

@@ -52,8 +52,7 @@ Finding group_differs(const std::vector<GroupView>& groups, const GroupView& gro
     for (const Rank rank : view.ranks)
       listed.insert(rank);
     if (finding.evidence.size() < kLinesMax)
-      finding.evidence.push_back(
-          fmt::format("{}: a group of {}, {}", words(members), view.size, words(listed)));
+      finding.tell_of(EvidenceKind::kGroup, members, "a group of {}, {}", view.size, words(listed));
   }
   finding.headline =
       fmt::format("members of group {} do not agree on who belongs to it", group.label());
@@ -127,9 +126,10 @@ Finding sums_differ(const Run& run, const GroupView& group, std::uint64_t seq,
       finding.affected.insert(at.member->rank);
     finding.at_ns = std::max(finding.at_ns, at.call->issued_ns);
     if (finding.evidence.size() < kLinesMax)
-      finding.evidence.push_back(fmt::format("rank {}: hands in {} and receives {} elements",
-                                             at.member->rank.value, at.call->numel_in,
-                                             at.call->numel_out));
+      finding
+          .tell_of(EvidenceKind::kCall, {at.member->rank}, "hands in {} and receives {} elements",
+                   at.call->numel_in, at.call->numel_out)
+          .about(group.place(seq));
     if (auto site = site_of(*at.member->process, *at.call, refused ? "culprit" : "peer");
         site && finding.sites.size() < kLinesMax)
       finding.sites.insert(refused ? finding.sites.begin() : finding.sites.end(), *site);
@@ -265,7 +265,7 @@ GroupResult compare(const Run& run, const GroupView& group) {
     if (!place.one_call) {
       result.finding = divergence(run, group, seq);
       if (const Reason earlier = overwritten_difference(group); earlier.lacks)
-        result.finding->evidence.push_back(earlier.text);
+        result.finding->tell(EvidenceKind::kCall, result.finding->affected, "{}", earlier.text);
       return result;
     }
     if (sums_wrong) {

@@ -39,25 +39,31 @@ bool came_to_nothing(const Member& member, std::uint64_t seq) {
 }
 
 /// The line of the user's, or of the library that made the thread.
-std::string place_of(const Member& member, const Collective& call) {
-  if (const auto site = site_of(*member.process, call, "peer"))
-    return at_site(site);
-  if (call.site >= member.process->sites.size())
-    return "";
+std::optional<SiteRef> place_of(const Member& member, const Collective& call) {
+  auto site = site_of(*member.process, call, "peer");
+  if (site || call.site >= member.process->sites.size())
+    return site;
   const auto& frames = member.process->sites[call.site].frames;
   const auto made = std::find_if(frames.rbegin(), frames.rend(), [](const Frame& frame) {
     return frame.line > 0 && is(frame, Sign::kPackage);
   });
-  return made == frames.rend() ? ""
-                               : at_site(SiteRef{{}, "", made->file, made->line, made->function});
+  if (made != frames.rend())
+    site = SiteRef{member.rank, "peer", made->file, made->line, made->function};
+  return site;
 }
 
 }  // namespace
 
+void say_what_threads_did(const RankSet& ranks, Finding& finding) {
+  finding.tell(EvidenceKind::kProcess, ranks,
+               "two threads of {} issue on one group: their order is chance", words(ranks));
+  finding.help = "give the thread a group of its own (dist.new_group), the same on all ranks";
+}
+
 std::optional<Finding> crossed_threads(const Run& run, const GroupView& group, std::uint64_t seq) {
   Finding finding;
   RankSet threaded;
-  RanksByText lines;
+  EvidenceOfRanks lines;
   bool nothing = false;
   for (const Member& member : group.members) {
     nothing |= came_to_nothing(member, seq);
@@ -69,11 +75,10 @@ std::optional<Finding> crossed_threads(const Run& run, const GroupView& group, s
       continue;
     threaded.insert(member.rank);
     for (const auto& [thread, call] : calls) {
-      add_rank(
-          lines,
-          fmt::format("{} thread: {}{}", thread == member.process->pid ? "its main" : "another",
-                      describe(*call), place_of(member, *call)),
-          member.rank);
+      lines.add(evidence_of(EvidenceKind::kCall, {member.rank}, "{} thread: {}",
+                            thread == member.process->pid ? "its main" : "another", describe(*call))
+                    .about(group.place(*call))
+                    .at(place_of(member, *call)));
       const auto site = site_of(*member.process, *call, "peer");
       if (site && threaded.size() == 1 && finding.sites.size() < kSitesMax)
         finding.sites.push_back(*site);
@@ -92,11 +97,8 @@ std::optional<Finding> crossed_threads(const Run& run, const GroupView& group, s
       "two threads of {} call on group {} at once, and from #{} on the "
       "order of their calls is not that of all ranks",
       words(threaded), group.label(), seq);
-  finding.evidence.push_back(
-      fmt::format("two threads of {} issue on one group: their order is chance", words(threaded)));
-  for (const auto& [text, ranks] : lines)
-    finding.evidence.push_back(fmt::format("{}: {}", words(ranks), text));
-  finding.help = "give the thread a group of its own (dist.new_group), the same on all ranks";
+  say_what_threads_did(threaded, finding);
+  lines.tell(finding);
   return finding;
 }
 

@@ -15,4 +15,7 @@ namespace lockstep::checkers {
 /// from there on has failed or never came to its end. Nobody is at fault. Nothing: it may be well.
 std::optional<Finding> crossed_threads(const Run& run, const GroupView& group, std::uint64_t seq);
 
+/// Which of the calls came first is then chance, and no rank's fault.
+void say_what_threads_did(const RankSet& ranks, Finding& finding);
+
 }  // namespace lockstep::checkers

@@ -71,13 +71,6 @@ RankSet from_own_threads(const At& a, const At& b) {
   return RankSet{a.member->rank, b.member->rank};
 }
 
-/// Which of the calls came first is then chance, and no rank's fault.
-void say_what_threads_did(const RankSet& ranks, Finding& finding) {
-  finding.evidence.push_back(
-      fmt::format("two threads of {} issue on one group: their order is chance", words(ranks)));
-  finding.help = "give the thread a group of its own (dist.new_group), the same on all ranks";
-}
-
 std::string lower_title(Code code) { return std::string(row_of(code).title); }
 
 class Divergence {
@@ -193,10 +186,10 @@ class Divergence {
     }
     finding.also.insert(finding.also.end(), why.also.begin(), why.also.end());
     if (why.matched > 0 && !blame_.culprits.empty() && finding.code != Code::kSwapped)
-      finding.evidence.push_back(
-          fmt::format("the next {} call{} of {} and its peers agree again after {} {}", why.matched,
-                      why.matched == 1 ? "" : "s", words(blame_.culprits), why.calls,
-                      why.code == Code::kExtraCall ? "extra" : "left out"));
+      finding.tell(EvidenceKind::kCall, blame_.culprits,
+                   "the next {} call{} of {} and its peers agree again after {} {}", why.matched,
+                   why.matched == 1 ? "" : "s", words(blame_.culprits), why.calls,
+                   why.code == Code::kExtraCall ? "extra" : "left out");
   }
 
   /// Where calls that look alike came from other lines: of the two the one is a call too many, or
@@ -215,8 +208,10 @@ class Divergence {
         places.push_back(fmt::format("rank {}{}", member->rank.value, at_site(site)));
       }
     }
-    finding.evidence.push_back(
-        fmt::format("their lines part at #{}: {}", lines_part_, fmt::join(places, ", ")));
+    finding
+        .tell(EvidenceKind::kCall, {a.rank, b.rank}, "their lines part at #{}: {}", lines_part_,
+              fmt::join(places, ", "))
+        .about(group_.place(lines_part_));
   }
 
   void add_sites(Finding& finding) const {
@@ -244,9 +239,13 @@ class Divergence {
   void add_evidence(Finding& finding) const {
     for (std::size_t i = 0; i < classes_.size() && i < kLinesMax; ++i) {
       const At& first = classes_[i].front();
-      finding.evidence.push_back(
-          fmt::format("{} at #{}: {}{}", words(ranks_in(classes_[i])), seq_, describe(*first.call),
-                      at_site(site_of(*first.member->process, *first.call, "peer"))));
+      const RankSet ranks = ranks_in(classes_[i]);
+      finding
+          .tell(EvidenceKind::kCall, ranks, "{} at #{}: {}", words(ranks), seq_,
+                describe(*first.call))
+          .about(group_.place(seq_))
+          .at(site_of(*first.member->process, *first.call,
+                      blame_.culprits.contains(first.member->rank) ? "culprit" : "peer"));
     }
     RankSet others;
     for (const Member& member : group_.members) {

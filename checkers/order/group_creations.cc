@@ -284,14 +284,16 @@ class Difference {
       for (const Created* const created : alike)
         ranks.insert(created->rank);
       if (finding.evidence.size() < kLinesMax)
-        finding.evidence.push_back(fmt::format("{}: group {} of {}{}", words(ranks), number_,
-                                               words(set_of(alike.front()->list())),
-                                               at_site(alike.front()->line)));
+        finding
+            .tell_of(EvidenceKind::kGroup, ranks, "group {} of {}", number_,
+                     words(set_of(alike.front()->list())))
+            .at(alike.front()->line);
     }
     if (!passed_.empty())
-      finding.evidence.push_back(
-          fmt::format("{}: created group {} as no member of it", words(passed_), number_));
-    finding.evidence.push_back(
+      finding.tell_of(EvidenceKind::kGroup, passed_, "created group {} as no member of it",
+                      number_);
+    finding.tell(
+        EvidenceKind::kRule, {},
         "PyTorch counts the calls of new_group on each rank, and joins who meets under one number");
   }
 

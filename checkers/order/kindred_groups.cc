@@ -61,9 +61,10 @@ void blame_by_kindred(const std::vector<GroupView>& groups, const GroupView& gro
   finding.culprits = otherwise;
   finding.confidence = Confidence::kLikely;
   finding.affected = finding.affected.minus(otherwise);
-  finding.evidence.push_back(fmt::format("{} other groups of {} issued {} at #{}, as {} did",
-                                         kindred, kind_of_group(group.name), describe(*usual),
-                                         *finding.seq, words(usually)));
+  finding
+      .tell(EvidenceKind::kCall, usually, "{} other groups of {} issued {} at #{}, as {} did",
+            kindred, kind_of_group(group.name), describe(*usual), *finding.seq, words(usually))
+      .about(group.place(*finding.seq));
   for (SiteRef& site : finding.sites) {
     if (otherwise.contains(site.rank))
       site.role = "culprit";

@@ -186,20 +186,22 @@ std::optional<Finding> left_out_behind_a_helper(const Run& run, const GroupView&
     finding.add(parting_site_of(*member->process, *member->at(pair->parted), *other->process,
                                 *other->at(pair->parted), role));
   }
-  finding.evidence.push_back(
-      fmt::format("at #{} {} called{}, {} called{}; nothing in the calls differs", pair->parted,
-                  words(ranks), its, words(peers), theirs));
-  finding.evidence.push_back(
-      fmt::format("from there on the lines of {} are those that {} had {} later", words(ranks),
-                  words(peers), calls));
+  finding
+      .tell(EvidenceKind::kCall, {one.rank, peer.rank},
+            "at #{} {} called{}, {} called{}; nothing in the calls differs", pair->parted,
+            words(ranks), its, words(peers), theirs)
+      .about(group.place(pair->parted));
+  finding.tell(EvidenceKind::kCall, ranks,
+               "from there on the lines of {} are those that {} had {} later", words(ranks),
+               words(peers), calls);
   finding.cause =
       "an exception that was caught there, a `continue` or a condition let it pass the "
       "call; what it sent or gave next went to the others as this one";
   return finding;
 }
 
-std::optional<std::string> may_have_got_another_call(const Run& run, const GroupView& group,
-                                                     Rank rank) {
+std::optional<Evidence> may_have_got_another_call(const Run& run, const GroupView& group,
+                                                  Rank rank) {
   const Member* const member = group.member(rank);
   if (member == nullptr || member->slots.empty() || member->slots.back() == nullptr)
     return std::nullopt;
@@ -219,11 +221,12 @@ std::optional<std::string> may_have_got_another_call(const Run& run, const Group
         !same_helper(*member, call, other, *theirs))
       continue;
     if (!belong_together(*member, other, *parted, last))
-      return fmt::format(
-          "what rank {} got in {} called{} rank {} gave{}: another call of the "
-          "same helper",
-          rank.value, group.label(call), line_where_parts(*member, other, last), other.rank.value,
-          line_where_parts(other, *member, last));
+      return evidence_of(EvidenceKind::kCall, {rank, other.rank},
+                         "what rank {} got in {} called{} rank {} gave{}: another call of the "
+                         "same helper",
+                         rank.value, group.label(call), line_where_parts(*member, other, last),
+                         other.rank.value, line_where_parts(other, *member, last))
+          .about(group.place(call));
   }
   return std::nullopt;
 }

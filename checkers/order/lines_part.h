@@ -3,7 +3,6 @@
 #pragma once
 
 #include <optional>
-#include <string>
 
 #include "harness/model/group_view.h"
 #include "harness/verdict/verdict.h"
@@ -17,7 +16,7 @@ std::optional<Finding> left_out_behind_a_helper(const Run& run, const GroupView&
 
 /// The last call of this rank, made through a helper that others called from another line: what it
 /// got there may not have been meant for it. Empty where that is not so, or was so before.
-std::optional<std::string> may_have_got_another_call(const Run& run, const GroupView& group,
-                                                     Rank rank);
+std::optional<Evidence> may_have_got_another_call(const Run& run, const GroupView& group,
+                                                  Rank rank);
 
 }  // namespace lockstep::checkers

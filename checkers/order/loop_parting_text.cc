@@ -96,19 +96,21 @@ Finding LoopParting::finding() const {
         "that most ranks left it does not tell whether they made too few rounds or the "
         "others too many";
   }
-  RanksByText lines;
+  EvidenceOfRanks lines;
   for (const Member& member : group_.members) {
     const Collective* next = next_of(member);
     const std::uint64_t rounds = rounds_of(member);
-    add_rank(lines,
-             fmt::format("{}then {}", rounds == 0 ? "" : count_of(rounds) + ", ",
-                         next == nullptr
-                             ? std::string("its program ended")
-                             : describe(*next) + at_site(site_of(*member.process, *next, "peer"))),
-             member.rank);
+    const bool ended = next == nullptr;
+    Evidence line = evidence_of(ended ? EvidenceKind::kEnd : EvidenceKind::kCall, {member.rank},
+                                "{}then {}", rounds == 0 ? "" : count_of(rounds) + ", ",
+                                ended ? "its program ended" : describe(*next));
+    if (!ended)
+      line.at(site_of(*member.process, *next, "peer"));
+    if (!ended && next->group == member.group)
+      line.about(group_.place(*next));
+    lines.add(std::move(line));
   }
-  for (const auto& [text, ranks] : lines)
-    finding.evidence.push_back(fmt::format("{}: {}", words(ranks), text));
+  lines.tell(finding);
   add_sites(finding);
   return finding;
 }

@@ -57,8 +57,8 @@ std::optional<Finding> unmatched_pair(const GroupView& group, std::uint64_t& com
     for (const At& at : {send->second, receive}) {
       finding.affected.insert(at.member->rank);
       finding.add(site_of(*at.member->process, *at.call, "peer"));
-      finding.evidence.push_back(
-          fmt::format("rank {}: {}", at.member->rank.value, describe(*at.call)));
+      finding.tell_of(EvidenceKind::kCall, {at.member->rank}, "{}", describe(*at.call)).site =
+          site_of(*at.member->process, *at.call, "peer");
     }
     finding.headline =
         fmt::format("rank {} sends {} {} to rank {}, which receives {} {} (tag {}, message {})",

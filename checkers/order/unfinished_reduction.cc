@@ -90,9 +90,9 @@ std::optional<Finding> finding_in(const Run& run, const GroupView& group) {
   finding.add(site_of(*said->rank, said->raised_at.frames, "culprit"));
   finding.add(site_of(*found.waits, *call, "peer"));
   if (const std::string indices = parameters_in(said->text); !indices.empty())
-    finding.evidence.push_back(fmt::format(
-        "rank {}: no gradient for the parameters {} (by index, as in model.parameters())",
-        said->rank->value, indices));
+    finding.tell_of(EvidenceKind::kException, {*said->rank},
+                    "no gradient for the parameters {} (by index, as in model.parameters())",
+                    indices);
   finding.cause =
       "a branch of the model that this rank did not use, or parameters that it froze after DDP had "
       "taken them; DDP waits for every parameter unless find_unused_parameters=True";

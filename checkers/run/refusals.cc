@@ -30,7 +30,7 @@ Finding not_refused(const std::string& message, const std::string& unfit) {
   finding.code = Code::kNotRefused;
   finding.step = 0;
   finding.confidence = Confidence::kCertain;
-  finding.evidence.push_back(fmt::format("the case is unfit by its {}, in `{}`", unfit, message));
+  finding.tell(EvidenceKind::kRule, {}, "the case is unfit by its {}, in `{}`", unfit, message);
   return finding;
 }
 
@@ -70,8 +70,8 @@ Verdict Refusals::check(const Job& job) const {
     finding.affected = refused;
     finding.headline = fmt::format("what is wrong was refused, and no rank names {}", naming);
     for (const auto& [rank, request] : last_requests(run, message))
-      finding.evidence.push_back(fmt::format("rank {}: {}", rank.value,
-                                             request->text.substr(0, request->text.find('\n'))));
+      finding.tell_of(EvidenceKind::kException, {rank}, "{}",
+                      request->text.substr(0, request->text.find('\n')));
     verdict.findings.push_back(std::move(finding));
     verdict.outcome = Outcome::kFail;
   } else {

@@ -101,9 +101,9 @@ class Judge {
       convict(fault, finding);
     if (!finding.culprits.empty() || !finding.cause.empty())
       finding.confidence = Confidence::kLikely;
-    finding.evidence.push_back(fmt::format(
-        "dataset {}: {}, batches of {}", epoch->number,
-        of_samples(static_cast<std::size_t>(epoch->dataset->length)), epoch->dataset->batch_size));
+    finding.tell(EvidenceKind::kSample, {}, "dataset {}: {}, batches of {}", epoch->number,
+                 of_samples(static_cast<std::size_t>(epoch->dataset->length)),
+                 epoch->dataset->batch_size);
     for (const Found& other : found_) {
       if (&other == &found_.front())
         continue;
@@ -114,7 +114,9 @@ class Judge {
         continue;
       finding.also.push_back(code);
       if (finding.evidence.size() < kEvidenceMax)
-        finding.evidence.push_back(fmt::format("{}: {}", code, other.fault.headline));
+        finding.tell(EvidenceKind::kFinding,
+                     other.fault.culprits.empty() ? other.fault.affected : other.fault.culprits,
+                     "{}: {}", code, other.fault.headline);
     }
     return finding;
   }

@@ -22,7 +22,7 @@ bool is_asked_about(const Observation& seen) {
 struct Wrong {
   const Subject* first{};
   std::vector<std::string> names{};
-  std::vector<std::string> evidence{};
+  std::vector<Evidence> evidence{};
   RankSet ranks{};    ///< That hold a wrong value.
   RankSet holders{};  ///< That hold a value at all: a rank without rows has no say.
   std::uint64_t at_ns{};
@@ -84,7 +84,8 @@ class Question {
     for (const Rank rank : holders)
       wrong_.holders.insert(rank);
     if (wrong_.evidence.size() < kLinesMax)
-      wrong_.evidence.push_back(in_words(subject.name, worst.far, worst.rule, ranks));
+      wrong_.evidence.push_back(evidence_of(EvidenceKind::kValue, ranks, "{}",
+                                            in_words(subject.name, worst.far, worst.rule, ranks)));
   }
 
   [[nodiscard]] Finding finding() const {

@@ -32,9 +32,9 @@ void add(const Run& run, const Observation& left, const Observation& kept, Findi
     finding.names.push_back(name);
   const auto difference = largest_difference(run, left, kept);
   if (finding.evidence.size() < kNamesMax)
-    finding.evidence.push_back(fmt::format(
-        "{}: rank {} holds another value than its forward has left{}", name, kept.rank->value,
-        difference ? fmt::format(", by up to {:.6g}", *difference) : ""));
+    finding.tell(EvidenceKind::kValue, {*kept.rank},
+                 "{}: rank {} holds another value than its forward has left{}", name,
+                 kept.rank->value, difference ? fmt::format(", by up to {:.6g}", *difference) : "");
 }
 
 }  // namespace

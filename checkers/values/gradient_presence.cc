@@ -83,8 +83,8 @@ Finding finding_of(std::int64_t number, const Step& step, const std::vector<Faul
                                  number, words(faults.front().ranks));
   for (const Fault& fault : faults) {
     finding.names.push_back(fault.name);
-    finding.evidence.push_back(
-        fmt::format("{}: {} on {}", fault.name, fault.what, words(fault.ranks)));
+    finding.tell(EvidenceKind::kValue, fault.ranks, "{}: {} on {}", fault.name, fault.what,
+                 words(fault.ranks));
   }
   return finding;
 }

@@ -202,8 +202,8 @@ class Judge {
       blame(wrong, names, taking_part(run_.plan, step).size(), finding);
     for (const auto& [name, worst] : wrong.worst) {
       if (finding.evidence.size() < kLinesMax)
-        finding.evidence.push_back(
-            in_words(name, worst.first, worst.second, wrong.off_on.at(name)));
+        finding.tell(EvidenceKind::kValue, wrong.off_on.at(name), "{}",
+                     in_words(name, worst.first, worst.second, wrong.off_on.at(name)));
     }
     if (finding.headline.empty())
       finding.headline = headline(code, finding);
@@ -215,9 +215,9 @@ class Judge {
       const Reduced reduced = reduced_elements(run_, step);
       if (reduced.known && lacks_exactly(run_.plan, reduced, wrong.local)) {
         finding.confidence = Confidence::kCertain;
-        finding.evidence.push_back(
-            fmt::format("{} of the model's {} elements were reduced in step {}", reduced.elements,
-                        elements_of(run_.plan), step));
+        finding.tell(EvidenceKind::kValue, world_,
+                     "{} of the model's {} elements were reduced in step {}", reduced.elements,
+                     elements_of(run_.plan), step);
         return Code::kOutsideBuckets;
       }
     }

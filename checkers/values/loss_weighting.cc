@@ -74,10 +74,10 @@ Finding wrong_weights(std::int64_t number, const Step& step, const std::string& 
   finding.names = {"loss"};
   finding.headline = fmt::format("the loss of step {} is {}, declared is {}", number,
                                  meaning(other_weights(declared)), meaning(declared));
-  finding.evidence.push_back(
-      fmt::format("loss {:.12g}; as declared it is {:.12g}", *step.actual, *step.right));
-  finding.evidence.push_back(fmt::format("a part weighs {}, declared is {}",
-                                         weights(other_weights(declared)), weights(declared)));
+  finding.tell(EvidenceKind::kValue, finding.affected, "loss {:.12g}; as declared it is {:.12g}",
+               *step.actual, *step.right);
+  finding.tell(EvidenceKind::kValue, finding.affected, "a part weighs {}, declared is {}",
+               weights(other_weights(declared)), weights(declared));
   return finding;
 }
 

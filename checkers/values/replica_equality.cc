@@ -222,9 +222,9 @@ class Collector {
         what_[rule.code] = "is not " + whose(rule, comparison);
       finding = &findings_.back();
       if (rule.decides && comparison.overwritten)
-        finding->evidence.push_back(
-            fmt::format("rank {} itself entered with another value of {} than it had before",
-                        rule.decides->value, tensor_name(sighting.name)));
+        finding->tell(EvidenceKind::kValue, {*rule.decides},
+                      "rank {} itself entered with another value of {} than it had before",
+                      rule.decides->value, tensor_name(sighting.name));
     } else if (finding->step != sighting.step || place_.at(rule.code) != sighting.phase) {
       ++finding->consequences;
       return;
@@ -240,12 +240,12 @@ class Collector {
     const auto difference = largest_difference(run_, *comparison.expected,
                                                *sighting.by_rank.at(*comparison.differ.begin()));
     if (finding->evidence.size() < kNamesMax)
-      finding->evidence.push_back(
-          fmt::format("{}: {} differ{} from {}{}", name, words(comparison.differ),
-                      comparison.differ.size() == 1 ? "s" : "", whose(rule, comparison),
-                      difference ? fmt::format(", by up to {:.6g} on rank {}", *difference,
-                                               comparison.differ.begin()->value)
-                                 : ""));
+      finding->tell(EvidenceKind::kValue, comparison.differ, "{}: {} differ{} from {}{}", name,
+                    words(comparison.differ), comparison.differ.size() == 1 ? "s" : "",
+                    whose(rule, comparison),
+                    difference ? fmt::format(", by up to {:.6g} on rank {}", *difference,
+                                             comparison.differ.begin()->value)
+                               : "");
   }
 
   std::vector<Finding> finish() {

@@ -36,7 +36,8 @@ Finding finding_of(const Peak& peak) {
   finding.headline =
       fmt::format("replica 0 holds {:.0f} bytes at its peak in step {}, any other at most {:.0f}",
                   peak.first, *finding.step, peak.others);
-  finding.evidence.push_back(
+  finding.tell(
+      EvidenceKind::kRule, {},
       "declared is that no replica holds much more than the others; memory counts for the replica "
       "whose forward, or whose part of the backward, it was allocated in");
   return finding;

@@ -63,8 +63,9 @@ std::optional<Finding> raised(const Run& run) {
                                  layer.empty() ? "a layer has" : fmt::format("layer {} has", layer),
                                  first_line(first->text));
   if (!node.empty())
-    finding.evidence.push_back(fmt::format("the node of the autograd graph: {}", node));
-  finding.evidence.push_back(fmt::format("raised by {}", words(finding.affected)));
+    finding.tell(EvidenceKind::kException, finding.affected, "the node of the autograd graph: {}",
+                 node);
+  finding.tell(EvidenceKind::kException, finding.affected, "raised by {}", words(finding.affected));
   return finding;
 }
 

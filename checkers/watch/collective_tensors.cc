@@ -63,17 +63,17 @@ Finding told(const Key& key, const Misuses& misuses) {
     finding.headline =
         fmt::format("rank {} changed a tensor while an asynchronous collective used it, {} times",
                     process->rank->value, misuses.size());
-    finding.evidence.push_back(
-        fmt::format("{} elements, changed in place after the call and before it was done",
-                    misuses.front()->numel));
+    finding.tell(EvidenceKind::kValue, finding.culprits,
+                 "{} elements, changed in place after the call and before it was done",
+                 misuses.front()->numel);
     finding.cause = "nothing waits between the call and the change";
   } else {
     finding.headline =
         fmt::format("rank {} hands on to {} what a reduce left there, which is no result",
                     process->rank->value, later == 0 ? "an optimizer" : "a collective");
-    finding.evidence.push_back(
-        fmt::format("{} elements: not what the rank handed in, and not changed since the reduce",
-                    misuses.front()->numel));
+    finding.tell(EvidenceKind::kValue, finding.culprits,
+                 "{} elements: not what the rank handed in, and not changed since the reduce",
+                 misuses.front()->numel);
     finding.cause = "only the root of a reduce has its result";
   }
   add_site(*process, site, "culprit", finding);

@@ -87,9 +87,9 @@ void tell_who_began(const Broken& first, Finding& finding) {
   RankSet ranks;
   for (const HandedIn& handed : began)
     ranks.insert(handed.rank);
-  finding.evidence.push_back(
-      fmt::format("the first that was handed to a reduction: by {}, at collective {} of group {}",
-                  words(ranks), began.front().what->position, first.series->group->label()));
+  finding.tell(EvidenceKind::kValue, ranks,
+               "the first that was handed to a reduction: by {}, at collective {} of group {}",
+               words(ranks), began.front().what->position, first.series->group->label());
   if (ranks.size() == first.series->group->members.size())
     return;
   finding.culprits = ranks;
@@ -125,12 +125,11 @@ Finding told(const std::vector<Broken>& all) {
       finding.names.push_back(each.series->tensor->name);
   }
   const WatchedSight& before = first.series->sights[first.at - 1];
-  finding.evidence.push_back(fmt::format("{}: finite before step {}, not before step {}",
-                                         first.series->tensor->name, before.step,
-                                         first.sight().step));
+  finding.tell(EvidenceKind::kValue, holders, "{}: finite before step {}, not before step {}",
+               first.series->tensor->name, before.step, first.sight().step);
   if (const RankSet given = ranks_with(before, history::kGradientNotFinite); !given.empty())
-    finding.evidence.push_back(
-        fmt::format("its gradient at step {} was not finite on {}", before.step, words(given)));
+    finding.tell(EvidenceKind::kValue, given, "its gradient at step {} was not finite on {}",
+                 before.step, words(given));
   tell_who_began(first, finding);
   if (finding.culprits.empty() && holders.size() < first.sight().by_rank.size())
     finding.culprits = holders;

@@ -204,8 +204,8 @@ std::optional<Finding> judged(const Treatments& all) {
     Finding finding = finding_of(summed, Severity::kNote);
     finding.headline =
         fmt::format("gradients are the sum over {} ranks, nothing divides by {}", size, size);
-    finding.evidence.push_back(
-        fmt::format("{}: each is the sum of what the ranks handed in", names(summed)));
+    finding.tell(EvidenceKind::kValue, finding.affected,
+                 "{}: each is the sum of what the ranks handed in", names(summed));
     finding.cause = "right where the loss is divided by the size of the batch of all ranks";
     return finding;
   }
@@ -216,9 +216,9 @@ std::optional<Finding> judged(const Treatments& all) {
       "of one optimizer the gradients of {} are the sum over {} ranks, and those of "
       "{} the mean",
       names(summed), size, names(averaged));
-  finding.evidence.push_back(
-      fmt::format("{} are what the ranks handed in, added; {} are that, divided by {}",
-                  names(summed), names(averaged), size));
+  finding.tell(EvidenceKind::kValue, finding.affected,
+               "{} are what the ranks handed in, added; {} are that, divided by {}", names(summed),
+               names(averaged), size);
   if (!one_line)
     finding.cause = "right where some are divided before they are handed in, and others after";
   else if (!certain)

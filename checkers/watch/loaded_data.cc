@@ -148,13 +148,14 @@ std::optional<Finding> overlap(const Job& job, const Loops& loops) {
         fmt::format("{} read the same samples in the same order, and computed the same",
                     words(finding.affected));
     finding.group = group.label();
-    finding.evidence.push_back(fmt::format(
+    finding.tell(
+        EvidenceKind::kSample, finding.affected,
         "{} samples by {} in pass {} over the loader: the same indices and the same batches",
-        loop->second.begin()->second->received, sampler_of(loop->second), loop->first.second));
-    finding.evidence.push_back(
-        fmt::format("what they handed to the reduction of gradients was bit-identical at all {} "
-                    "that were looked at",
-                    same));
+        loop->second.begin()->second->received, sampler_of(loop->second), loop->first.second);
+    finding.tell(EvidenceKind::kValue, finding.affected,
+                 "what they handed to the reduction of gradients was bit-identical at all {} "
+                 "that were looked at",
+                 same);
     finding.cause = "the loader makes no shares for ranks: each rank does the whole work again";
     return finding;
   }
@@ -196,9 +197,9 @@ std::optional<Finding> unequal(const Loops& loops) {
     Finding finding = finding_at(loop, Code::kUnequalLengths, Severity::kNote);
     finding.headline =
         fmt::format("ranks received different numbers of samples: {}", received_by_rank(loop));
-    finding.evidence.push_back(
-        fmt::format("{} deals out {} to each rank, in passes {} and {} alike", sampler_of(loop),
-                    loop.begin()->second->share, before->first.second, at->first.second));
+    finding.tell(EvidenceKind::kSample, finding.affected,
+                 "{} deals out {} to each rank, in passes {} and {} alike", sampler_of(loop),
+                 loop.begin()->second->share, before->first.second, at->first.second);
     finding.cause = "something between the sampler and the loop leaves out samples on some ranks";
     return finding;
   }
@@ -274,9 +275,9 @@ std::optional<Finding> missed(const Loops& loops) {
     finding.headline = fmt::format("of {} samples that {} deals out {} reach no rank",
                                    first.share * first.replicas, first.sampler,
                                    first.share * first.replicas - all);
-    finding.evidence.push_back(fmt::format("{} shares of {}; in pass {} the ranks received {}",
-                                           first.replicas, first.share, at->first.second,
-                                           received_by_rank(loop)));
+    finding.tell(EvidenceKind::kSample, finding.affected,
+                 "{} shares of {}; in pass {} the ranks received {}", first.replicas, first.share,
+                 at->first.second, received_by_rank(loop));
     finding.cause =
         twice ? "something between the sampler and the loop takes a share of each share again"
               : "something between the sampler and the loop leaves them out";
@@ -321,9 +322,10 @@ std::optional<Finding> not_reshuffled(const Loops& loops) {
     Finding finding = finding_at(at->second, Code::kNotReshuffled, Severity::kNote);
     finding.headline = fmt::format("pass {} over a loader that shuffles has the order of pass {}",
                                    at->first.second, before->first.second);
-    finding.evidence.push_back(fmt::format("{} samples a rank, by {}, in the same order on {}",
-                                           at->second.begin()->second->received,
-                                           sampler_of(at->second), words(finding.affected)));
+    finding.tell(EvidenceKind::kSample, finding.affected,
+                 "{} samples a rank, by {}, in the same order on {}",
+                 at->second.begin()->second->received, sampler_of(at->second),
+                 words(finding.affected));
     finding.cause = "the sampler was not told the epoch: set_epoch() before each pass";
     return finding;
   }

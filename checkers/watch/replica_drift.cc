@@ -60,7 +60,7 @@ std::string_view what_is_wrong(Code code) {
   }
 }
 
-std::string line_about(const Parting& parting) {
+void tell_of_parting(const Parting& parting, Finding& finding) {
   const WatchedSight& first = parting.series->sights[parting.first];
   const std::string by =
       parting.apart > 0 ? fmt::format(", by up to {:.2g} of its norm", parting.apart) : "";
@@ -68,9 +68,13 @@ std::string line_about(const Parting& parting) {
       parting.first == 0
           ? "never equal since it was watched"
           : fmt::format("equal before step {}", parting.series->sights[parting.first - 1].step);
-  return fmt::format("{}: {}, apart before step {} and at {} watched steps from there on{}",
-                     parting.series->tensor->name, until, first.step,
-                     parting.series->sights.size() - parting.first, by);
+  RankSet ranks;
+  for (const auto& [rank, entry] : first.by_rank)
+    ranks.insert(rank);
+  finding.tell(EvidenceKind::kValue, ranks,
+               "{}: {}, apart before step {} and at {} watched steps from there on{}",
+               parting.series->tensor->name, until, first.step,
+               parting.series->sights.size() - parting.first, by);
 }
 
 /// Those that are told together: of one replica and one code.
@@ -112,7 +116,7 @@ class Findings {
       else if (finding.names.size() < kNamesMax)
         finding.names.push_back(parting.series->tensor->name);
       if (finding.evidence.size() < kNamesMax)
-        finding.evidence.push_back(line_about(parting));
+        tell_of_parting(parting, finding);
     }
     const Attribution blame = blame_minority(group, classes_of(first), run_.journal_complete);
     finding.culprits = blame.culprits;

@@ -92,16 +92,16 @@ Finding not_sent(const std::vector<const WatchedSeries*>& all) {
   Finding finding = finding_of(all, Severity::kWarning);
   finding.headline = fmt::format("{} differs after each forward that sent the buffers to all",
                                  first_and_more(all));
-  finding.evidence.push_back(
-      fmt::format("looked at after {} of them, and apart each time", all.front()->sights.size()));
+  finding.tell(EvidenceKind::kValue, finding.affected,
+               "looked at after {} of them, and apart each time", all.front()->sights.size());
   return finding;
 }
 
 Finding statistics(const OfReplica& replica) {
   Finding finding = finding_of(replica.apart, Severity::kNote);
   finding.headline = fmt::format("{} is each rank's own", first_and_more(replica.apart));
-  finding.evidence.push_back(
-      fmt::format("apart before {} watched steps", times_apart(*replica.apart.front())));
+  finding.tell(EvidenceKind::kValue, finding.affected, "apart before {} watched steps",
+               times_apart(*replica.apart.front()));
   finding.cause =
       replica.is_sent
           ? "each rank normalizes by its own batch, and the running statistics of one rank are "

@@ -106,14 +106,13 @@ std::optional<Finding> difference(const Run& run, const GroupView& group,
     if (!finding.culprits.contains(wrapped.member->rank))
       finding.affected.insert(wrapped.member->rank);
   }
+  const Rank one = first.member->rank, another = other->member->rank;
   finding.headline =
       fmt::format("the module has {} on {} than on {}",
                   reordered ? "its tensors in another order" : "tensors of other names",
-                  words(RankSet{other->member->rank}), words(RankSet{first.member->rank}));
-  finding.evidence.push_back(fmt::format("at place {}: {} on {}, {} on {}", at,
-                                         tensor_at(first, at), words(RankSet{first.member->rank}),
-                                         tensor_at(*other, at),
-                                         words(RankSet{other->member->rank})));
+                  words({another}), words({one}));
+  finding.tell(EvidenceKind::kValue, {one, another}, "at place {}: {} on {}, {} on {}", at,
+               tensor_at(first, at), words({one}), tensor_at(*other, at), words({another}));
   finding.cause =
       "tensors are sent when the module is wrapped, and gradients reduced later, by their place: "
       "what has one name on one rank is mixed with what has another name elsewhere";

@@ -350,14 +350,16 @@ class Merge {
       if (!told && one.waits_for_others())
         add_site(finding, one, "peer");
     }
-    RanksByText lines;
-    for (const Standing& one : diagnosis_.ranks)
-      add_rank(lines, where(one), one.rank);
-    for (const auto& [text, ranks] : lines)
-      finding.evidence.push_back(fmt::format("{}: {}", words(ranks), text));
+    EvidenceOfRanks lines;
+    for (const Standing& one : diagnosis_.ranks) {
+      Evidence line = evidence_of(EvidenceKind::kWait, {one.rank}, "{}", where(one));
+      line.site = one.site;
+      lines.add(std::move(line));
+    }
+    lines.tell(finding);
     for (const Standing& one : diagnosis_.ranks) {
       for (const std::string& line : one.more)
-        finding.evidence.push_back(fmt::format("rank {}: {}", one.rank.value, line));
+        finding.tell_of(EvidenceKind::kProcess, {one.rank}, "{}", line);
     }
     add_rounds(finding);
   }
@@ -379,10 +381,14 @@ class Merge {
       if (ranks.size() != 2 || all < 2)
         continue;
       std::vector<std::string> told;
-      for (const auto& [value, set] : ranks)
+      RankSet both;
+      for (const auto& [value, set] : ranks) {
         told.push_back(fmt::format("{} on {}", value, words(set)));
-      finding.evidence.push_back(
-          fmt::format("variable {}: {}", std::get<2>(key), fmt::join(told, ", ")));
+        for (const Rank rank : set)
+          both.insert(rank);
+      }
+      finding.tell(EvidenceKind::kValue, both, "variable {}: {}", std::get<2>(key),
+                   fmt::join(told, ", "));
     }
   }
 

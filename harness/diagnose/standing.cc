@@ -125,7 +125,7 @@ class Describer {
       if (way.pid != one_.pid)
         continue;
       standing_.site = way.site;
-      standing_.more = way.evidence;
+      standing_.more = texts_of(way.evidence);
       standing_.help = way.help;
       return as(Stand::kExiting,
                 fmt::format("does not exit: {} is over, and it {}", way.over, way.what));

@@ -13,11 +13,6 @@
 namespace lockstep {
 namespace {
 
-std::string_view basename_of(std::string_view path) {
-  const std::size_t slash = path.rfind('/');
-  return slash == std::string_view::npos ? path : path.substr(slash + 1);
-}
-
 /// `python -c`, or what a library has made up: "<string>:1", which is the whole program.
 bool is_one_line_of_text(const Frame& frame) {
   return frame.line == 1 && frame.is_python() && frame.module.front() == '<';
@@ -132,12 +127,6 @@ std::string_view in_or_after(const Collective& call) {
   if (!call.returned_ns || (!call.completed_ns && !call.completion_unseen))
     return "in";
   return call.completion_unseen ? "in or after" : "after";
-}
-
-std::string at_site(const std::optional<SiteRef>& site) {
-  if (!site)
-    return "";
-  return fmt::format(" at {}:{}", basename_of(site->file), site->line);
 }
 
 }  // namespace lockstep

@@ -52,7 +52,4 @@ StackSample abort_of(const Run& run, std::int32_t pid);
 /// "in" a call or "after" it; "in or after" where its completion is never told (a message's).
 std::string_view in_or_after(const Collective& call);
 
-/// " at ddp.cc:118", or empty.
-std::string at_site(const std::optional<SiteRef>& site);
-
 }  // namespace lockstep

@@ -57,19 +57,22 @@ bool had_failed_collective(const Run& run, Rank rank) {
 }
 
 /// A member that had not come to this call by then.
-std::string where_it_was(const Member& member, std::uint64_t seq, std::uint64_t at_ns) {
-  const auto place = [&](const Collective& call) {
-    return at_site(site_of(*member.process, call, "peer"));
+Evidence where_it_was(const GroupView& group, const Member& member, std::uint64_t seq,
+                      std::uint64_t at_ns) {
+  const auto said = [&](std::string text, const Collective& call) {
+    return evidence_of(EvidenceKind::kCall, {member.rank}, "rank {} {}", member.rank.value, text)
+        .about(group.place(seq))
+        .at(site_of(*member.process, call, "peer"));
   };
   if (const Collective* const call = member.at(seq))
-    return fmt::format("rank {} came to it {:.1f} s later{}", member.rank.value,
-                       static_cast<double>(call->issued_ns - at_ns) / 1e9, place(*call));
+    return said(fmt::format("came to it {:.1f} s later",
+                            static_cast<double>(call->issued_ns - at_ns) / 1e9),
+                *call);
   const Collective* const before = seq == 0 ? nullptr : member.at(seq - 1);
-  return before == nullptr
-             ? fmt::format("rank {} never came to it", member.rank.value)
-             : fmt::format("rank {} never came to it; its last call before was {} #{}{}",
-                           member.rank.value, history::name_of(before->op), before->seq,
-                           place(*before));
+  return before == nullptr ? said("never came to it", Collective{})
+                           : said(fmt::format("never came to it; its last call before was {} #{}",
+                                              history::name_of(before->op), before->seq),
+                                  *before);
 }
 
 /// Its last word was for a peer that is gone: SIGPIPE in the middle of a collective. (Elsewhere it
@@ -81,6 +84,12 @@ bool wrote_to_nobody(const Run& run, const ProcessEnd& end) {
                      [&](const Collective& c) {
                        return c.issued_ns < end.at_ns && !c.completed_ns && !c.completion_unseen;
                      });
+}
+
+Evidence it_had_waited_in(const GroupView& group, const Collective& call, Rank rank) {
+  return evidence_of(EvidenceKind::kWait, {rank}, "it had waited in {} for others",
+                     group.label(call))
+      .about(group.place(call));
 }
 
 /// The first call that was put on its device and that a member never came to.
@@ -106,10 +115,10 @@ void say_what_its_device_waited_for(const std::vector<GroupView>& groups, Failur
   }
   if (first == nullptr)
     return;
-  failure.waited.push_back(fmt::format("it had waited in {} for others", in->label(*first)));
+  failure.waited.push_back(it_had_waited_in(*in, *first, failure.rank));
   for (const Member& member : in->members) {
     if (never_came(member, first->seq))
-      failure.waited.push_back(where_it_was(member, first->seq, failure.at_ns));
+      failure.waited.push_back(where_it_was(*in, member, first->seq, failure.at_ns));
   }
 }
 
@@ -154,12 +163,11 @@ void say_what_it_waited_for(const std::vector<GroupView>& groups, Failure& failu
     const Collective* const call = member.at(last->seq);
     const bool came = call != nullptr ? call->issued_ns < until : member.issued > last->seq;
     if (member.rank != failure.rank && member.is_complete && !came)
-      failure.waited.push_back(where_it_was(member, last->seq, until));
+      failure.waited.push_back(where_it_was(*in, member, last->seq, until));
   }
   if (failure.waited.empty())
     return;
-  failure.waited.insert(failure.waited.begin(),
-                        fmt::format("it had waited in {} for others", in->label(*last)));
+  failure.waited.insert(failure.waited.begin(), it_had_waited_in(*in, *last, failure.rank));
   failure.after_a_peer = true;
 }
 
@@ -256,6 +264,11 @@ std::string in_words(const Failure& failure, std::size_t ranks) {
   return fmt::format("raised: {}", first_line(failure.exception));
 }
 
+EvidenceKind kind_of(const Failure& failure) {
+  const bool ended = failure.how != Ended::kUnknown && failure.how != Ended::kCleanly;
+  return ended ? EvidenceKind::kEnd : EvidenceKind::kException;
+}
+
 bool is_one_mistake(const Failure& a, const Failure& b) {
   if (a.exception.empty() || a.exception == b.exception)
     return !a.exception.empty();
@@ -293,8 +306,10 @@ const Raised* end_of_a_thread(const Run& run, std::int32_t pid, std::uint64_t cu
 
 void tell_end_of_a_thread(Finding& finding, Rank rank, const Raised& raised) {
   const auto site = site_of(rank, raised.raised_at.frames, "raised");
-  finding.evidence.push_back(fmt::format("a thread of rank {} was ended by {}{}", rank.value,
-                                         first_line(raised.text), at_site(site)));
+  finding
+      .tell(EvidenceKind::kException, {rank}, "a thread of rank {} was ended by {}", rank.value,
+            first_line(raised.text))
+      .at(site);
   finding.add(site);
 }
 

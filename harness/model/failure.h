@@ -25,9 +25,8 @@ struct Failure {
   bool aborted{};           ///< SIGABRT: how C++ programs end on an error of the transport.
   std::optional<Sender> ended_by{};  ///< Who asked it to end; of pid 0 where nobody was seen to.
   std::optional<SiteRef> raised{};
-  std::string found_out{};  ///< What was found out about it at once.
-  std::vector<std::string>
-      waited{};  ///< In which call it had waited for whom, and where those were.
+  std::string found_out{};         ///< What was found out about it at once.
+  std::vector<Evidence> waited{};  ///< In which call it had waited for whom, and where those were.
 };
 
 /// One for each rank that failed by itself, whoever failed for a reason of its own first, then by
@@ -36,6 +35,8 @@ std::vector<Failure> failures_of(const Run& run, const std::vector<GroupView>& g
 
 /// "was killed by SIGKILL"; of several, "were".
 std::string in_words(const Failure& failure, std::size_t ranks = 1);
+
+EvidenceKind kind_of(const Failure& failure);
 
 /// One mistake made on both: the same exception; or, raised on the same line, with other numbers in
 /// its text.

@@ -232,6 +232,19 @@ std::string GroupView::label() const {
   return generation == 0 ? shown : fmt::format("{} (creation {})", shown, generation + 1);
 }
 
+std::optional<CallRef> GroupView::place(const Collective& call) const {
+  return history::is_point_to_point(call.op) ? std::nullopt : std::optional(place(call.seq));
+}
+
+std::optional<CallRef> place_of(const Process& process, const Collective& call) {
+  if (call.group >= process.groups.size() || history::is_point_to_point(call.op))
+    return std::nullopt;
+  const std::string& name = process.groups[call.group].name;
+  const auto namesakes = std::count_if(process.groups.begin(), process.groups.end(),
+                                       [&](const Group& group) { return group.name == name; });
+  return namesakes == 1 ? std::optional(CallRef{name, call.seq}) : std::nullopt;
+}
+
 std::string GroupView::label(const Collective& call) const {
   std::string text = fmt::format("{} {}#{}", history::name_of(call.op), label(), call.seq);
   if (!history::is_point_to_point(call.op))
@@ -383,10 +396,6 @@ std::uint64_t first_act_ns(const Run& run) {
       first = std::min(first, act.at_ns);
   }
   return first;
-}
-
-std::string words(const RankSet& ranks) {
-  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", ranks.to_string());
 }
 
 }  // namespace lockstep

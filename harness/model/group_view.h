@@ -63,6 +63,9 @@ struct GroupView {
   [[nodiscard]] std::string label() const;
   /// "all_reduce dp#1291".
   [[nodiscard]] std::string label(const Collective& call) const;
+  [[nodiscard]] CallRef place(std::uint64_t seq) const { return {label(), seq}; }
+  /// None of a message: these are counted apart.
+  [[nodiscard]] std::optional<CallRef> place(const Collective& call) const;
 };
 
 /// What happened up to `cutoff_ns`. One process per rank: the last that had a group.
@@ -71,6 +74,10 @@ std::vector<GroupView> group_views(const Run& run, std::uint64_t cutoff_ns = kNe
 /// The history file of a rank that counts: the last one with a group, else the last one. Null if
 /// none.
 const Process* current_process(const Run& run, Rank rank);
+
+/// Where no view of the group is at hand; none as well where the process has two groups of that
+/// name.
+std::optional<CallRef> place_of(const Process& process, const Collective& call);
 
 /// All ranks of the run: the plan's world, and whoever wrote a history.
 RankSet ranks_of(const Run& run);
@@ -102,8 +109,5 @@ bool was(const Run& run, std::string_view acted);
 
 /// When something was first ended by us, or from outside: what follows came of it, if not kNeverNs.
 std::uint64_t first_act_ns(const Run& run);
-
-/// "rank 3", "ranks 0-2,4".
-std::string words(const RankSet& ranks);
 
 }  // namespace lockstep

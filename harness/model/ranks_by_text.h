@@ -2,11 +2,13 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "harness/base/rank_set.h"
+#include "harness/verdict/verdict.h"
 
 namespace lockstep {
 
@@ -20,5 +22,30 @@ inline void add_rank(RanksByText& lines, const std::string& text, Rank rank) {
     line = lines.insert(lines.end(), {text, {}});
   line->second.insert(rank);
 }
+
+/// Lines of evidence, of a rank each; those with equal words become one.
+class EvidenceOfRanks {
+ public:
+  void add(Evidence line) {
+    const auto same = std::find_if(lines_.begin(), lines_.end(),
+                                   [&](const Evidence& known) { return known.text == line.text; });
+    if (same == lines_.end()) {
+      lines_.push_back(std::move(line));
+      return;
+    }
+    for (const Rank rank : line.ranks)
+      same->ranks.insert(rank);
+  }
+  /// The first `most` of them.
+  void tell(Finding& finding, std::size_t most = std::numeric_limits<std::size_t>::max()) const {
+    for (std::size_t i = 0; i < std::min(lines_.size(), most); ++i) {
+      finding.evidence.push_back(lines_[i]);
+      finding.evidence.back().text.insert(0, words(lines_[i].ranks) + ": ");
+    }
+  }
+
+ private:
+  std::vector<Evidence> lines_{};
+};
 
 }  // namespace lockstep

@@ -69,14 +69,17 @@ std::optional<std::uint64_t> first_absence(const GroupView& group) {
   return fewest < most ? std::optional(fewest) : std::nullopt;
 }
 
-/// Where it was last in this group.
-std::string left_at(const Member& member, std::uint64_t seq, Finding& finding) {
+void tell_where_it_left(const GroupView& group, const Member& member, std::uint64_t seq,
+                        Finding& finding) {
   const Collective* const last = seq == 0 ? nullptr : member.at(seq - 1);
-  if (last == nullptr)
-    return "before it issued anything there";
-  const auto site = site_of(*member.process, *last, "peer");
+  const auto site = last == nullptr ? std::nullopt : site_of(*member.process, *last, "peer");
   finding.add(site);
-  return fmt::format("after {} #{}{}", history::name_of(last->op), last->seq, at_site(site));
+  finding
+      .tell(EvidenceKind::kCall, {member.rank}, "rank {} left {}", member.rank.value,
+            last == nullptr ? "before it issued anything there"
+                            : fmt::format("after {} #{}", history::name_of(last->op), last->seq))
+      .about(group.place(seq))
+      .at(site);
 }
 
 Finding told(const std::vector<GroupView>& groups, const GroupView& group, std::uint64_t seq) {
@@ -106,21 +109,22 @@ Finding told(const std::vector<GroupView>& groups, const GroupView& group, std::
   for (const Member& member : group.members) {
     const Collective* const theirs = member.at(seq);
     if (theirs == nullptr) {
-      finding.evidence.push_back(
-          fmt::format("rank {} left {}", member.rank.value, left_at(member, seq, finding)));
+      tell_where_it_left(group, member, seq, finding);
     } else {
       const auto site = site_of(*member.process, *theirs, "peer");
       finding.add(site);
-      finding.evidence.push_back(fmt::format(
-          "rank {} saw {} {} after {:.1f} s{}", member.rank.value, group.label(*theirs),
-          theirs->failed ? "fail" : "return",
-          static_cast<double>(*theirs->completed_ns - theirs->issued_ns) / 1e9, at_site(site)));
+      finding
+          .tell(EvidenceKind::kCall, {member.rank}, "rank {} saw {} {} after {:.1f} s",
+                member.rank.value, group.label(*theirs), theirs->failed ? "fail" : "return",
+                static_cast<double>(*theirs->completed_ns - theirs->issued_ns) / 1e9)
+          .about(group.place(seq))
+          .at(site);
     }
     const Collective* const next = next_elsewhere(*member.process, member.group, call->issued_ns);
     for (const GroupView& other : groups) {
       const Member* const there = next == nullptr ? nullptr : other.member(member.rank);
       if (there != nullptr && there->process == member.process && there->group == next->group)
-        finding.evidence.back() += fmt::format(", and worked on in group {}", other.label());
+        finding.evidence.back().text += fmt::format(", and worked on in group {}", other.label());
     }
   }
   return finding;

@@ -248,7 +248,7 @@ def block_of(finding: dict) -> str:
     lines = [f"{finding['severity']}[{finding['code']}]: {finding['headline']}"]
     if finding["culprits"]:
         lines.append(f"  culprit    {name_of(finding['culprits'])}")
-    lines += [f"  {'' if i else 'evidence':10} {line}" for i, line in enumerate(finding["evidence"])]
+    lines += [f"  {'' if i else 'evidence':10} {line['text']}" for i, line in enumerate(finding["evidence"])]
     lines += [f"  {'' if i else 'where':10} rank {site['rank']}  {site['role']}  {site['file']}:{site['line']}  {site['function']}"
               for i, site in enumerate(finding["sites"])]
     cause = finding["cause"]

@@ -73,8 +73,8 @@ std::string message_of(const PlacedFinding& placed) {
   if (!finding.culprits.empty())
     text += fmt::format("\nculprit: rank{} {}", finding.culprits.size() == 1 ? "" : "s",
                         finding.culprits.to_string());
-  for (const std::string& line : finding.evidence)
-    text += "\n" + line;
+  for (const Evidence& line : finding.evidence)
+    text += "\n" + line.text;
   if (!finding.help.empty())
     text += "\nhelp: " + finding.help;
   return text;
@@ -247,8 +247,8 @@ std::string render_markdown(const Report& report) {
     const Finding& finding = *placed.finding;
     out += fmt::format("\n**{}[{}]** {}\n", name_of(finding.severity), text_of(finding.code),
                        inline_text(finding.headline));
-    for (const std::string& line : finding.evidence)
-      out += fmt::format("- {}\n", inline_text(line));
+    for (const Evidence& line : finding.evidence)
+      out += fmt::format("- {}\n", inline_text(line.text));
     for (const SiteRef& site : finding.sites)
       out += fmt::format("- rank {} ({}): {}:{}\n", site.rank.value, inline_text(site.role),
                          inline_text(site.file), site.line);

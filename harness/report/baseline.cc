@@ -181,10 +181,12 @@ class Use {
 Result<std::vector<KnownFinding>> parse_baseline(std::string_view report_json,
                                                  const std::string& path) {
   const Json document = Json::parse(report_json, nullptr, false);
-  if (!document.is_object() || !text_in(document, "format").starts_with("lockstep-report/1") ||
+  const std::string format = document.is_object() ? text_in(document, "format") : "";
+  // Both have what is read here.
+  if ((format != "lockstep-report/1" && format != "lockstep-report/2") ||
       !document.contains("findings") || !document["findings"].is_array())
     return Error{Error::Kind::kUsage,
-                 fmt::format("{} is no baseline: need a report of format lockstep-report/1", path),
+                 fmt::format("{} is no baseline: need a report of format lockstep-report/2", path),
                  "name the report.json of an earlier run"};
   std::vector<KnownFinding> known;
   for (const Json& found : document["findings"]) {

@@ -14,7 +14,7 @@ namespace lockstep {
 /// The text of a line of a source; empty where it cannot be read.
 using LineText = std::function<std::string(const SiteRef&)>;
 
-/// As a report of the format lockstep-report/1 has it.
+/// As a report of the format lockstep-report/2 (or 1) has it.
 struct KnownFinding {
   std::string code{}, op{}, case_id{};
   std::vector<std::string> names{};  ///< They tell findings without a line apart.

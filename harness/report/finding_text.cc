@@ -175,7 +175,7 @@ std::string finding_block(const Finding& finding, const CaseReport* result, std:
   if (!finding.affected.empty())
     block.line("affected", ranks_line(finding.affected, world_size));
   block.line("tensors", names_line(finding.names));
-  block.list("evidence", finding.evidence, kEvidenceLinesMax);
+  block.list("evidence", texts_of(finding.evidence), kEvidenceLinesMax);
   block.list("where", site_lines(finding.sites, world_size), kListLinesMax);
   if (!finding.cause.empty() && finding.confidence != Confidence::kUnknown)
     block.line("cause", fmt::format("{}: {}", name_of(finding.confidence), finding.cause));

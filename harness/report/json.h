@@ -1,4 +1,4 @@
-// report.json: the document that machines read (`lockstep-report/1`), written and read.
+// report.json: the document that machines read (`lockstep-report/2`), written and read.
 #pragma once
 
 #include <string>

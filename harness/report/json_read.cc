@@ -13,7 +13,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view kFormat = "lockstep-report/";
-constexpr std::string_view kVersion = "1";
+constexpr std::string_view kVersion = "2";
 
 /// One object of the document. Keeps the first error; after it, everything reads as absent.
 class Fields {
@@ -210,6 +210,24 @@ SiteRef read_site(const Fields& fields) {
   return site;
 }
 
+Evidence read_evidence(const Fields& fields) {
+  Evidence evidence;
+  fields.read_word(
+      "kind", evidence.kind,
+      {EvidenceKind::kCall, EvidenceKind::kWait, EvidenceKind::kEnd, EvidenceKind::kException,
+       EvidenceKind::kProcess, EvidenceKind::kGroup, EvidenceKind::kResource, EvidenceKind::kValue,
+       EvidenceKind::kSample, EvidenceKind::kRule, EvidenceKind::kFinding});
+  fields.read("ranks", evidence.ranks);
+  fields.object("call", [&](const Fields& call) {
+    evidence.call.emplace();
+    call.read("group", evidence.call->group);
+    call.read("seq", evidence.call->seq);
+  });
+  fields.object("site", [&](const Fields& site) { evidence.site = read_site(site); });
+  fields.read("text", evidence.text);
+  return evidence;
+}
+
 Finding read_finding(const Fields& fields) {
   Finding finding;
   fields.read("code", finding.code);
@@ -226,7 +244,8 @@ Finding read_finding(const Fields& fields) {
   fields.read("step", finding.step);
   fields.read("names", finding.names);
   fields.objects("sites", [&](const Fields& site) { finding.sites.push_back(read_site(site)); });
-  fields.read("evidence", finding.evidence);
+  fields.objects("evidence",
+                 [&](const Fields& line) { finding.evidence.push_back(read_evidence(line)); });
   fields.object("cause", [&](const Fields& cause) {
     cause.read("text", finding.cause);
     cause.read_word("confidence", finding.confidence,
@@ -308,7 +327,7 @@ Result<Report> parse_report(std::string_view text) {
   std::string format;
   fields.read("format", format);
   if (error.empty() && format != std::string(kFormat) + std::string(kVersion))
-    return malformed("report.json: format is \"" + format + "\", need \"lockstep-report/1\"");
+    return malformed("report.json: format is \"" + format + "\", need \"lockstep-report/2\"");
   Report report;
   fields.read("run", report.run);
   fields.read("command", report.command);

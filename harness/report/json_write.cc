@@ -77,6 +77,18 @@ Json site_json(const SiteRef& site, const LineText& line_text) {
   return json;
 }
 
+Json evidence_json(const Evidence& evidence, const LineText& line_text) {
+  Json json = {{"kind", name_of(evidence.kind)}};
+  if (!evidence.ranks.empty())
+    json["ranks"] = ranks_json(evidence.ranks);
+  if (evidence.call)
+    json["call"] = {{"group", evidence.call->group}, {"seq", evidence.call->seq}};
+  if (evidence.site)
+    json["site"] = site_json(*evidence.site, line_text);
+  json["text"] = evidence.text;
+  return json;
+}
+
 Json texts_of(const std::vector<Code>& codes) {
   Json texts = Json::array();
   for (const Code code : codes)
@@ -85,27 +97,29 @@ Json texts_of(const std::vector<Code>& codes) {
 }
 
 Json finding_json(const Finding& finding, const CaseReport* result, const LineText& line_text) {
-  return {{"code", text_of(finding.code)},
-          {"also", texts_of(finding.also)},
-          {"severity", name_of(finding.severity)},
-          {"case", result == nullptr ? Json(nullptr) : Json(result->id)},
-          {"world", finding.world.empty() ? Json(nullptr) : Json(finding.world)},
-          {"headline", finding.headline},
-          {"culprits", ranks_json(finding.culprits)},
-          {"affected", ranks_json(finding.affected)},
-          {"group", finding.group},
-          {"op", finding.op},
-          {"seq", optional_json(finding.seq)},
-          {"step", optional_json(finding.step)},
-          {"names", finding.names},
-          {"sites", list_json(finding.sites,
-                              [&](const SiteRef& site) { return site_json(site, line_text); })},
-          {"evidence", finding.evidence},
-          {"cause", {{"text", finding.cause}, {"confidence", name_of(finding.confidence)}}},
-          {"consequences", finding.consequences},
-          {"ruled_out", finding.ruled_out},
-          {"unseen", finding.unseen},
-          {"help", finding.help}};
+  return {
+      {"code", text_of(finding.code)},
+      {"also", texts_of(finding.also)},
+      {"severity", name_of(finding.severity)},
+      {"case", result == nullptr ? Json(nullptr) : Json(result->id)},
+      {"world", finding.world.empty() ? Json(nullptr) : Json(finding.world)},
+      {"headline", finding.headline},
+      {"culprits", ranks_json(finding.culprits)},
+      {"affected", ranks_json(finding.affected)},
+      {"group", finding.group},
+      {"op", finding.op},
+      {"seq", optional_json(finding.seq)},
+      {"step", optional_json(finding.step)},
+      {"names", finding.names},
+      {"sites",
+       list_json(finding.sites, [&](const SiteRef& site) { return site_json(site, line_text); })},
+      {"evidence", list_json(finding.evidence,
+                             [&](const Evidence& line) { return evidence_json(line, line_text); })},
+      {"cause", {{"text", finding.cause}, {"confidence", name_of(finding.confidence)}}},
+      {"consequences", finding.consequences},
+      {"ruled_out", finding.ruled_out},
+      {"unseen", finding.unseen},
+      {"help", finding.help}};
 }
 
 Json measure_json(const Measure& measure) {
@@ -156,7 +170,7 @@ Json findings_json(const Report& report, const LineText& line_text) {
 }  // namespace
 
 std::string render_json(const Report& report, const LineText& line_text) {
-  Json document = {{"format", "lockstep-report/1"},
+  Json document = {{"format", "lockstep-report/2"},
                    {"run", report.run},
                    {"command", report.command},
                    {"verdict", name_of(report.outcome)},

@@ -1,6 +1,8 @@
 // Verdicts and findings.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -25,6 +27,12 @@ std::string_view name_of(Outcome outcome);
 std::string_view name_of(Severity severity);
 std::string_view name_of(Confidence confidence);
 
+/// "rank 3", "ranks 0-2,4".
+std::string words(const RankSet& ranks);
+
+/// Of one rank, or of none.
+RankSet as_set(const std::optional<Rank>& rank);
+
 /// A place in the user's code, and the part it plays.
 struct SiteRef {
   Rank rank{};
@@ -33,6 +41,63 @@ struct SiteRef {
   std::int32_t line{};
   std::string function{};
 };
+
+/// " at ddp.cc:118", or empty.
+std::string at_site(const std::optional<SiteRef>& site);
+
+/// A call by its place in the order of its group.
+struct CallRef {
+  std::string group{};
+  std::uint64_t seq{};
+};
+
+/// What was measured.
+enum class EvidenceKind : std::uint8_t {
+  kCall,       ///< What ranks called, and from where, or that they did not.
+  kWait,       ///< What a rank waits for, or is held by, and for how long.
+  kEnd,        ///< How a process ended, and by whom.
+  kException,  ///< What was raised, refused or printed.
+  kProcess,    ///< A process or a thread: which one it is, who started it, what it does.
+  kGroup,      ///< Who belongs to a group.
+  kResource,   ///< Files, shared memory, descriptors, GPUs.
+  kValue,      ///< Numbers: of tensors, gradients, losses.
+  kSample,     ///< What samplers and loaders gave.
+  kRule,       ///< Nothing measured: what is declared, or how PyTorch works.
+  kFinding,    ///< Another finding, of the same divergence or after it.
+};
+
+std::string_view name_of(EvidenceKind kind);
+
+/// One line of what was measured: what, of which ranks, about which call, at which line; its words
+/// come last.
+struct Evidence {
+  EvidenceKind kind{};
+  RankSet ranks{};
+  std::optional<CallRef> call{};
+  std::optional<SiteRef> site{};
+  std::string text{};
+
+  Evidence& about(std::optional<CallRef> place) {
+    call = std::move(place);
+    return *this;
+  }
+  /// Its words end with the line, where it is known.
+  Evidence& at(std::optional<SiteRef> line) {
+    text += at_site(line);
+    site = std::move(line);
+    return *this;
+  }
+};
+
+template <class... Args>
+Evidence evidence_of(EvidenceKind kind, const RankSet& ranks, fmt::format_string<Args...> format,
+                     Args&&... args) {
+  Evidence evidence{.kind = kind, .ranks = ranks};
+  evidence.text = fmt::format(format, std::forward<Args>(args)...);
+  return evidence;
+}
+
+std::vector<std::string> texts_of(const std::vector<Evidence>& evidence);
 
 /// One thing that is wrong. `headline` alone must be enough if only one line can be shown.
 struct Finding {
@@ -49,8 +114,8 @@ struct Finding {
   std::optional<std::int64_t> step{};
   std::vector<std::string> names{};  ///< Tensors, parameters, buffers.
   std::vector<SiteRef> sites{};
-  std::vector<std::string> evidence{};  ///< Measured, one line each.
-  std::string cause{};                  ///< Inferred.
+  std::vector<Evidence> evidence{};  ///< Measured, one line each.
+  std::string cause{};               ///< Inferred.
   Confidence confidence{Confidence::kUnknown};
   std::uint64_t consequences{};  ///< Later divergences and ends that follow from this one: counted,
                                  ///< not shown.
@@ -63,6 +128,20 @@ struct Finding {
   void add(const std::optional<SiteRef>& site) {
     if (site)
       sites.push_back(*site);
+  }
+
+  template <class... Args>
+  Evidence& tell(EvidenceKind kind, const RankSet& ranks, fmt::format_string<Args...> format,
+                 Args&&... args) {
+    return evidence.emplace_back(evidence_of(kind, ranks, format, std::forward<Args>(args)...));
+  }
+  /// "ranks 0,2: ...".
+  template <class... Args>
+  Evidence& tell_of(EvidenceKind kind, const RankSet& ranks, fmt::format_string<Args...> format,
+                    Args&&... args) {
+    Evidence& line = tell(kind, ranks, format, std::forward<Args>(args)...);
+    line.text.insert(0, words(ranks) + ": ");
+    return line;
   }
 };
 

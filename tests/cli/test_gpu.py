@@ -86,7 +86,7 @@ class Gpu(ProgramTest):
     def test_memory_of_a_gpu_that_a_process_keeps_is_told(self) -> None:
         found = self.findings_of(KEEPS_MEMORY)
         self.assertEqual([(finding["code"], finding["also"]) for finding in found], [("LS104", ["LS106"])], found)
-        self.assertIn("/dev/nvidia", found[0]["evidence"][0])
+        self.assertIn("/dev/nvidia", found[0]["evidence"][0]["text"])
 
     @unittest.skipIf(DEVICES < 1, f"needs 1 GPU, have {DEVICES}")
     def test_what_the_thread_of_a_gpu_reduces_has_the_line_of_backward(self) -> None:

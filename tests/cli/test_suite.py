@@ -23,7 +23,7 @@ class Suite(ProgramTest):
         saved = {name: (run / name).read_text() for name in ("report.json", "report.txt")}
         self.assertEqual(saved["report.txt"], done.out)
         report = json.loads(saved["report.json"])
-        self.assertEqual((report["format"], report["verdict"], report["exit"]), ("lockstep-report/1", "pass", 0))
+        self.assertEqual((report["format"], report["verdict"], report["exit"]), ("lockstep-report/2", "pass", 0))
         self.assertEqual({case["verdict"] for case in report["cases"]}, {"pass"})
         self.assertIsNone(report["world_size"])
 

@@ -129,13 +129,17 @@ def differences(row: table.Row, finding: dict, code: str, culprits: frozenset, s
         wrong.append(f"exit status {status} for {row.status}")
     if not set(row.also) <= set(finding["also"]):
         wrong.append(f"also {finding['also']} for {list(row.also)}")
-    said = "\n".join((finding["headline"], *finding["evidence"]))
+    said = "\n".join((finding["headline"], *evidence_of(finding)))
     wrong += [f"not a word of `{words}` in {said!r}" for words in row.says if words not in said]
     for role in row.sites:
         lines = [(pathlib.Path(s["file"]).name, s["line"]) for s in finding["sites"] if s["role"] == role]
         if (row.program, row.line(role)) not in lines:
             wrong.append(f"{role} at {lines} for line {row.line(role)}")
     return f"{', '.join(wrong)}: {finding['headline']}" if wrong else ""
+
+
+def evidence_of(finding: dict) -> list:
+    return [line["text"] for line in finding["evidence"]]
 
 
 def reasons(report: dict) -> str:

@@ -63,7 +63,7 @@ class Interrupted(unittest.TestCase):
         status, report, said = self.run_until("STALLED", row)
         at = f"loader.py:{table.line_of('loader.py', 'loader')}"
         self.assertEqual((status, [(f["code"], f["culprits"]) for f in report["findings"]]), (1, [("LS303", [1])]), said)
-        self.assertIn(f"rank 1: waits for a data loader worker at {at}", "\n".join(report["findings"][0]["evidence"]), said)
+        self.assertIn(f"rank 1: waits for a data loader worker at {at}", judged.evidence_of(report["findings"][0]), said)
         self.assertRegex(said, rf"rank 1: after .*, now at {at}\n")
 
     def test_who_was_never_started_is_told_after_a_long_wait(self) -> None:

@@ -44,7 +44,7 @@ class OnePort(unittest.TestCase):
         self.assertEqual((other_status, [(f["code"], f["culprits"]) for f in other["findings"]]),
                          (1, [("LS101", [0])]), other_said)
         self.assertIn("EADDRINUSE", other["findings"][0]["headline"])
-        self.assertIn("the peer of rank 1 is no process of this job", "\n".join(other["findings"][0]["evidence"]))
+        self.assertIn("the peer of rank 1 is no process of this job", "\n".join(judged.evidence_of(other["findings"][0])))
 
     def test_two_jobs_at_two_ports_are_none_of_each_other(self) -> None:
         for status, report, said in self.run_both((free_port(), free_port())):

@@ -21,7 +21,7 @@ TEST(SetAside, OneRankIsNamed) {
   ASSERT_EQ(findings.size(), 1U);
   EXPECT_EQ(findings[0].code, Code::kMissingCall);
   EXPECT_EQ(findings[0].culprits, RankSet{Rank{1}});
-  EXPECT_EQ(findings[0].evidence.front(),
+  EXPECT_EQ(findings[0].evidence.front().text,
             "rank 1: 5 calls of all_reduce put aside, and never made");
 }
 

@@ -365,7 +365,7 @@ TEST(CollectiveOrder, OfTwoRanksTheLinesAreToldWhereTheyPart) {
   ASSERT_EQ(finding.sites.size(), 2U);
   EXPECT_EQ(finding.sites[0].file, "extra.cc");
   EXPECT_EQ(finding.sites[1].file, "bn.cc");
-  EXPECT_EQ(finding.evidence.front(),
+  EXPECT_EQ(finding.evidence.front().text,
             "their lines part at #4: rank 0 at extra.cc:1, rank 1 at bn.cc:4");
 }
 

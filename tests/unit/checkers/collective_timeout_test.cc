@@ -32,7 +32,7 @@ TEST(GivingUp, WhoGaveUpWaitingForAnotherIsInnocent) {
   const Finding finding = gave_up(row + Row{waiting}, row, 2'000 * kMs);
   EXPECT_EQ(finding.code, Code::kRankDied);
   EXPECT_TRUE(finding.culprits.empty());
-  EXPECT_THAT(finding.evidence,
+  EXPECT_THAT(texts_of(finding.evidence),
               ::testing::Contains("rank 1 never came to it; its last call before was all_reduce #2 "
                                   "at t.py:4"));
   // It did not wait, or not there, or not for long, or the other one was there.
@@ -59,7 +59,8 @@ TEST(GivingUp, WhoEndedItselfWaitingForAnotherIsInnocent) {
   };
   for (const std::int32_t own : {0, SIGALRM, SIGABRT}) {
     EXPECT_TRUE(ended_by(own).culprits.empty()) << own;
-    EXPECT_THAT(ended_by(own).evidence, ::testing::Contains("rank 0 failed in all_reduce #3"));
+    EXPECT_THAT(texts_of(ended_by(own).evidence),
+                ::testing::Contains("rank 0 failed in all_reduce #3"));
   }
   EXPECT_EQ(ended_by(SIGKILL).culprits, RankSet{Rank{0}});
 }
@@ -79,8 +80,8 @@ TEST(GivingUp, WhatWasWaitedForIsToldFirst) {
   const Finding finding = check(run).findings.front();
   EXPECT_TRUE(finding.culprits.empty()) << finding.headline;
   ASSERT_GE(finding.evidence.size(), 2U);
-  EXPECT_EQ(finding.evidence[0], "it had waited in all_reduce dp#3 for others");
-  EXPECT_THAT(finding.evidence[1], ::testing::HasSubstr("rank 15 never came to it"));
+  EXPECT_EQ(finding.evidence[0].text, "it had waited in all_reduce dp#3 for others");
+  EXPECT_THAT(finding.evidence[1].text, ::testing::HasSubstr("rank 15 never came to it"));
 }
 
 TEST(GivingUp, WhatCompletesAfterItWasGivenUpWasWaitedForAllTheSame) {
@@ -183,8 +184,9 @@ TEST(GivingUp, ALimitOfPyTorchsMayBeShort) {
   ASSERT_TRUE(finding);
   EXPECT_EQ(finding->code, Code::kStalledOutside);
   EXPECT_EQ(finding->culprits, RankSet{Rank{1}});
-  EXPECT_THAT(finding->evidence, ::testing::Contains("rank 1 came to it 0.9 s after that at "
-                                                     "t.py:4"));
+  EXPECT_THAT(texts_of(finding->evidence),
+              ::testing::Contains("rank 1 came to it 0.9 s after that at "
+                                  "t.py:4"));
 }
 
 /// Whatever it tries there afterwards fails at once.
@@ -200,7 +202,7 @@ TEST(GivingUp, TheFirstCallThatFailedIsTheOneThatWasWaitedIn) {
          *calls[4].completed_ns + kMs);
   ends_with_signal(run, Rank{1}, SIGTERM, *calls[4].completed_ns + 9 * kMs);
   run.ends.back().our_signal = SIGTERM;
-  EXPECT_THAT(check(run).findings.front().evidence,
+  EXPECT_THAT(texts_of(check(run).findings.front().evidence),
               ::testing::Contains("it had waited in all_reduce dp#3 for others"));
 }
 

@@ -226,7 +226,7 @@ TEST(Deadlock, WhoMakesAGroupAloneWaitsForThoseThatWaitForIt) {
   EXPECT_EQ(finding.code, Code::kAbsentRank);
   EXPECT_TRUE(finding.culprits.empty()) << "the one that makes it, or one that does not";
   EXPECT_EQ(finding.sites.front().line, 12);
-  EXPECT_NE(finding.evidence.front().find("in new_group at t.py:12"), std::string::npos);
+  EXPECT_NE(finding.evidence.front().text.find("in new_group at t.py:12"), std::string::npos);
 }
 
 TEST(Deadlock, AGroupThatSomebodyMayStillMakeIsNoProof) {

@@ -59,9 +59,9 @@ TEST(EndedRanks, WhoeverEndsAllOfThemNobodyIsBlamed) {
   EXPECT_EQ(finding.code, Code::kRankDied);
   EXPECT_TRUE(finding.culprits.empty());
   EXPECT_EQ(finding.headline, "ranks 0,1 were killed by SIGTERM");
-  EXPECT_THAT(finding.evidence, Contains("pid 900 (torchrun) sent the signal"));
-  EXPECT_THAT(finding.evidence, Contains(HasSubstr("Process 900 got signal: 15")));
-  EXPECT_THAT(finding.evidence, Contains("rank 0 ended after all_reduce #1 at t.py:9"));
+  EXPECT_THAT(texts_of(finding.evidence), Contains("pid 900 (torchrun) sent the signal"));
+  EXPECT_THAT(texts_of(finding.evidence), Contains(HasSubstr("Process 900 got signal: 15")));
+  EXPECT_THAT(texts_of(finding.evidence), Contains("rank 0 ended after all_reduce #1 at t.py:9"));
   const Finding by_somebody = check(ended("", 124)).findings.at(0);
   EXPECT_TRUE(by_somebody.culprits.empty());
   EXPECT_EQ(by_somebody.headline, finding.headline);
@@ -168,7 +168,7 @@ TEST(EndedRanks, WhoeverAbortsInGloosTeardownWhenAskedToEndHasEndedAsAsked) {
   alone.ends[0].exit_status = 0;
   const Finding finding = check(alone).findings.at(0);
   EXPECT_TRUE(finding.culprits.empty());
-  EXPECT_THAT(finding.evidence, Contains("pid 900 (torchrun) had asked it to end"));
+  EXPECT_THAT(texts_of(finding.evidence), Contains("pid 900 (torchrun) had asked it to end"));
 }
 
 TEST(EndedRanks, WhoeverIsAskedToEndAndDoesHasNotLeftTheOthers) {
@@ -189,7 +189,8 @@ TEST(EndedRanks, WhatTheyWaitedForWhenATimeLimitEndedThemIsJudged) {
   lockstep::Run run = ended(kSender, 124, waits);
   const auto judged = [&] { return checkers::judge(run, checkers::all_checkers()).findings.at(0); };
   EXPECT_EQ(judged().code, Code::kAbsentRank);
-  EXPECT_THAT(judged().evidence, Contains("after it, LS101: ranks 0,1 were killed by SIGTERM"));
+  EXPECT_THAT(texts_of(judged().evidence),
+              Contains("after it, LS101: ranks 0,1 were killed by SIGTERM"));
   by_somebody_else(run, Rank{0});
   EXPECT_EQ(judged().code, Code::kRankDied) << "rank 0 had ended first";
 }

@@ -56,8 +56,9 @@ TEST(ExpiredWaits, TheWaitThatClosedTheConnectionIsToldFirst) {
   EXPECT_EQ(finding.culprits, RankSet{Rank{0}}) << finding.headline;
   EXPECT_THAT(finding.headline, HasSubstr("rank 0's wait in recv dp#0 from rank 1 expired after "
                                           "1.0 s at t.py:20"));
-  EXPECT_THAT(finding.evidence, Contains("rank 1 lived then, and came to it 2.0 s later at "
-                                         "t.py:28"));
+  EXPECT_THAT(texts_of(finding.evidence),
+              Contains("rank 1 lived then, and came to it 2.0 s later at "
+                       "t.py:28"));
   EXPECT_EQ(finding.consequences, 2U);
 }
 
@@ -78,7 +79,7 @@ TEST(ExpiredWaits, ItIsNotToldWhereItMayHaveEndedWellOrWasNotSeenOrSomebodyFaile
     process_of(run, Rank{1}).collectives.back().issued_ns -= 2'500 * kMs;
   })) << "it was sent before";
   EXPECT_TRUE(not_told([](lockstep::Run& run) { run.stacks.clear(); }));
-  EXPECT_THAT(found(polled([](lockstep::Run& run) { run.stacks.clear(); })).evidence,
+  EXPECT_THAT(texts_of(found(polled([](lockstep::Run& run) { run.stacks.clear(); })).evidence),
               Contains(HasSubstr("rank 0 says that of itself")));
   EXPECT_TRUE(not_told([](lockstep::Run& run) { run.states.clear(); }));
   EXPECT_TRUE(not_told([](lockstep::Run& run) {

@@ -57,7 +57,7 @@ TEST(Handled, WhoIsAboutToFailIsNamed) {
 TEST(Handled, AnExceptConvictsNobody) {
   const Finding finding = only_finding(handling("KeyError: 3", false));
   EXPECT_TRUE(finding.culprits.empty());
-  EXPECT_EQ(finding.evidence.back(), "rank 1 waits while it handles KeyError: 3 at data.py:7");
+  EXPECT_EQ(finding.evidence.back().text, "rank 1 waits while it handles KeyError: 3 at data.py:7");
   EXPECT_TRUE(has_site(finding, "raised", 7));
 }
 

@@ -156,7 +156,7 @@ TEST(Judge, IsPure) {
   const Finding a = only_finding(run);
   const Finding b = only_finding(run);
   EXPECT_EQ(a.headline, b.headline);
-  EXPECT_EQ(a.evidence, b.evidence);
+  EXPECT_EQ(texts_of(a.evidence), texts_of(b.evidence));
 }
 
 // 8 ranks x 100,000 collectives in under 2 s.

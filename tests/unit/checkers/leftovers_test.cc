@@ -52,7 +52,7 @@ TEST(Leftovers, AProcessIsToldWithItsPidItsRankAndItsPort) {
   EXPECT_EQ(finding.also, std::vector<Code>{Code::kLeftover});
   EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
   EXPECT_EQ(finding.headline, "pid 4712 (python -m http.server) of rank 1 outlived the job");
-  EXPECT_EQ(finding.evidence.front(),
+  EXPECT_EQ(finding.evidence.front().text,
             "pid 4712: python -m http.server, of rank 1, started by pid 1001 (python), listens on "
             "127.0.0.1:8000");
 }
@@ -90,7 +90,7 @@ TEST(Leftovers, MemoryOfAGpuThatAProcessKeepsIsTold) {
   run.leftovers[0].gpus = {"/dev/nvidia0", "/dev/nvidia1"};
   const Finding finding = checked(run).findings.at(0);
   EXPECT_EQ(finding.also, std::vector<Code>{Code::kLeftover});
-  EXPECT_EQ(finding.evidence.front(),
+  EXPECT_EQ(finding.evidence.front().text,
             "pid 4712: python -m http.server, of rank 1, started by pid 1001 (python), keeps what "
             "it has of the memory of /dev/nvidia0, /dev/nvidia1");
 }
@@ -247,7 +247,8 @@ TEST(Leftovers, WhatRanksRaiseAfterTheirLauncherWasKilledIsNotTheirs) {
   EXPECT_EQ(judged.findings[0].code, Code::kRankDied);
   EXPECT_TRUE(judged.findings[0].culprits.empty());
   EXPECT_EQ(
-      judged.findings[0].evidence.front().rfind("torchrun (pid 900) was killed by SIGUSR1", 0), 0U);
+      judged.findings[0].evidence.front().text.rfind("torchrun (pid 900) was killed by SIGUSR1", 0),
+      0U);
 }
 
 TEST(Leftovers, AWarningHidesNoError) {
@@ -316,7 +317,7 @@ TEST(Descriptors, TheLineThatOpenedTheFilesIsNamed) {
   const Finding finding = checkers::DescriptorGrowth().check(run).findings.at(0);
   ASSERT_EQ(finding.sites.size(), 1U);
   EXPECT_EQ(finding.sites[0].role, "opened");
-  EXPECT_EQ(finding.evidence.back(), "the files that became more were opened at t.py:9");
+  EXPECT_EQ(finding.evidence.back().text, "the files that became more were opened at t.py:9");
 }
 
 TEST(Descriptors, ManyFromTheBeginningOrFarFromTheLimitAreNone) {
@@ -337,7 +338,8 @@ TEST(Descriptors, ADeathByThemIsExplainedByThem) {
   const auto judged = checkers::judge(run, checkers::all_checkers());
   ASSERT_EQ(judged.findings.size(), 1U);
   EXPECT_EQ(judged.findings[0].code, Code::kRankDied);
-  EXPECT_EQ(judged.findings[0].evidence[0], "rank 1 had 1024 of 1024 open: 1024 file in /dev/shm");
+  EXPECT_EQ(judged.findings[0].evidence[0].text,
+            "rank 1 had 1024 of 1024 open: 1024 file in /dev/shm");
 }
 
 lockstep::Run with_late_devices(std::int32_t pid) {
@@ -381,7 +383,7 @@ TEST(DeviceChoice, ThatAllRanksAreOnTheFirstOfTwoIsTold) {
   EXPECT_EQ(finding.code, Code::kDevices);
   EXPECT_EQ(finding.headline, "ranks 0,1 work on one GPU, and each of them sees 2");
   EXPECT_TRUE(finding.culprits.empty());
-  EXPECT_EQ(finding.evidence.at(1), "rank 1: pid 1001 on cuda:0 of 2, GPU aa");
+  EXPECT_EQ(finding.evidence.at(1).text, "rank 1: pid 1001 on cuda:0 of 2, GPU aa");
 }
 
 TEST(DeviceChoice, ThatTheyShareWhatThereIsIsNot) {

@@ -107,7 +107,7 @@ TEST(LinesPart, WhoRaisesOverWhatAnotherLineSentIsNotBlamed) {
   const Finding finding = raised_after(twice(22), twice(20));
   EXPECT_EQ(finding.code, Code::kRankDied);
   EXPECT_TRUE(finding.culprits.empty());
-  EXPECT_NE(finding.evidence.back().find("x.py:22"), std::string::npos);
+  EXPECT_NE(finding.evidence.back().text.find("x.py:22"), std::string::npos);
 }
 
 TEST(LinesPart, LinesThatBelongTogetherAreNoExcuse) {

@@ -135,13 +135,14 @@ TEST(OwnWaits, TheExceptionThatEndedItsThreadConvicts) {
   const Finding ended = finding_with("_bootstrap_inner");
   EXPECT_EQ(ended.culprits, RankSet{Rank{1}});
   EXPECT_EQ(ended.confidence, Confidence::kCertain);
-  EXPECT_EQ(ended.evidence.front(), "a thread of rank 1 was ended by ValueError: broken at t.py:7");
+  EXPECT_EQ(ended.evidence.front().text,
+            "a thread of rank 1 was ended by ValueError: broken at t.py:7");
   EXPECT_TRUE(finding_with("run").culprits.empty()) << "it may have been caught, and printed";
   const Finding told = finding_with("_bootstrap_inner", true);
   EXPECT_TRUE(told.culprits.empty()) << "it may have nothing to do with it";
-  EXPECT_THAT(told.evidence,
-              ElementsAre(ended.evidence.front(), HasSubstr("and thread 2001 may wake it")));
-  EXPECT_THAT(finding_with("run", true).evidence, SizeIs(1));
+  EXPECT_THAT(texts_of(told.evidence),
+              ElementsAre(ended.evidence.front().text, HasSubstr("and thread 2001 may wake it")));
+  EXPECT_THAT(texts_of(finding_with("run", true).evidence), SizeIs(1));
 }
 
 }  // namespace

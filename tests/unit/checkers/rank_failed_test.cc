@@ -95,7 +95,7 @@ TEST(ProcessEnd, AStatusIsAnEnd) {
     end.last_line = "no such configuration: small.yaml";
   const Finding finding = check(run).findings.at(0);
   EXPECT_EQ(finding.headline, "rank 1 exited with status 3");
-  EXPECT_EQ(finding.evidence.at(0), "it printed last: no such configuration: small.yaml");
+  EXPECT_EQ(finding.evidence.at(0).text, "it printed last: no such configuration: small.yaml");
 }
 
 TEST(ProcessEnd, OurOwnSignalsNeverCount) {

@@ -143,7 +143,8 @@ TEST(RankFailures, WhoLeavesWithTheStoreIsNamed) {
   const Finding left = without_store(kStart + 50 * kMs);
   EXPECT_EQ(left.code, Code::kLeftEarly);
   EXPECT_EQ(left.culprits, RankSet{Rank{0}});
-  EXPECT_NE(left.evidence.at(1).find("with it went the store; rank 1 raised"), std::string::npos);
+  EXPECT_NE(left.evidence.at(1).text.find("with it went the store; rank 1 raised"),
+            std::string::npos);
   const Finding later = without_store(kStart + 60'000 * kMs);
   EXPECT_EQ(later.code, Code::kRankDied);
   EXPECT_TRUE(later.culprits.empty()) << "rank 1 only found it gone";
@@ -383,7 +384,8 @@ TEST(RankFailures, WhoLeftTooEarlyDidSoBeforeItsTeardown) {
   EXPECT_EQ(left.code, Code::kLeftEarly);
   EXPECT_EQ(left.also, std::vector<Code>{Code::kRankDied});
   EXPECT_EQ(left.headline, "rank 0 ended while others still need it");
-  EXPECT_NE(left.evidence.at(2).find("with it went the store; rank 1 raised"), std::string::npos);
+  EXPECT_NE(left.evidence.at(2).text.find("with it went the store; rank 1 raised"),
+            std::string::npos);
   EXPECT_EQ(left.consequences, 1U);
 }
 

@@ -26,12 +26,13 @@ TEST(Leaving, AStoreWhoseHostGoesOnHasNotCrashed) {
   for (const bool fails : {false, true}) {
     const Finding lived = told(kSome + times(9, {all_reduce("other", 8).at("t.py", 9)}), fails);
     EXPECT_EQ(lived.code, Code::kRankDied);
-    EXPECT_THAT(lived.evidence, ::testing::Contains(::testing::HasSubstr(
-                                    "rank 0, which has the store as a rule, had not crashed")))
+    EXPECT_THAT(texts_of(lived.evidence),
+                ::testing::Contains(
+                    ::testing::HasSubstr("rank 0, which has the store as a rule, had not crashed")))
         << fails;
   }
   EXPECT_EQ(told(kSome, false).code, Code::kLeftEarly) << "it may have been about to leave";
-  EXPECT_THAT(told(kSome, true).evidence,
+  EXPECT_THAT(texts_of(told(kSome, true).evidence),
               ::testing::Contains(::testing::HasSubstr("it may speak of another rank")));
 }
 

@@ -41,7 +41,7 @@ TEST(Rendezvous, TheRankThatIsHeldElsewhereIsNamed) {
   EXPECT_EQ(finding.code, Code::kNeverJoined);
   EXPECT_EQ(finding.headline, "rank 1 never came to init_process_group; rank 0 waits in it");
   EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
-  EXPECT_EQ(finding.evidence.front(), "rank 1 sleeps");
+  EXPECT_EQ(finding.evidence.front().text, "rank 1 sleeps");
   EXPECT_EQ(finding.sites.front().line, 12);
 }
 
@@ -108,7 +108,7 @@ TEST(Rendezvous, WhoLeftBeforeItJoinedIsNamedOnceTheUserLosesPatience) {
   const Verdict verdict = checked(run);
   ASSERT_EQ(verdict.findings.size(), 1U);
   EXPECT_EQ(verdict.findings[0].culprits, RankSet{Rank{1}});
-  EXPECT_EQ(verdict.findings[0].evidence.front(), "rank 1 exited with status 0 before");
+  EXPECT_EQ(verdict.findings[0].evidence.front().text, "rank 1 exited with status 0 before");
 }
 
 /// Rank 0 waits for the rank of `world_size` that nobody was told to be, and somebody lost
@@ -138,9 +138,9 @@ TEST(Rendezvous, OfARankThatWasNeverStartedIsToldAfterALongWait) {
   EXPECT_EQ(finding.code, Code::kNeverJoined);
   EXPECT_EQ(finding.headline, "rank 2 never came to init_process_group; ranks 0,1 wait in it");
   EXPECT_TRUE(finding.culprits.empty()) << "its process may be on another host";
-  EXPECT_EQ(finding.evidence.front(),
+  EXPECT_EQ(finding.evidence.front().text,
             "no process of the job was told to be rank 2, and WORLD_SIZE is 3");
-  EXPECT_EQ(finding.evidence.back(), "ranks 0,1 waited there for 35 s");
+  EXPECT_EQ(finding.evidence.back().text, "ranks 0,1 waited there for 35 s");
   EXPECT_EQ(finding.sites.front().line, 12);
   EXPECT_EQ(checked(too_few(5'000)).outcome, Outcome::kUndecided) << "it may just have been slow";
 }
@@ -197,8 +197,8 @@ TEST(Rendezvous, APeerOfAnotherJobIsToldWithItsProcess) {
   EXPECT_TRUE(finding.culprits.empty());
   EXPECT_EQ(finding.headline,
             "the peer of rank 0 is no process of this job: pid 77 (python other.py)");
-  EXPECT_EQ(finding.evidence.at(0), "they met at 127.0.0.1:29500");
-  EXPECT_EQ(finding.evidence.at(2), "rank 1 of this job never came into it");
+  EXPECT_EQ(finding.evidence.at(0).text, "they met at 127.0.0.1:29500");
+  EXPECT_EQ(finding.evidence.at(2).text, "rank 1 of this job never came into it");
 }
 
 TEST(Rendezvous, AStrangerAloneIsNoFinding) {
@@ -326,7 +326,7 @@ TEST(Rendezvous, WhoEndedWhileTheOthersMeetAgainIsNamed) {
   const Finding finding = judged(joining_again(kText));
   EXPECT_EQ(finding.code, Code::kLeftEarly);
   EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
-  EXPECT_EQ(finding.evidence.at(1),
+  EXPECT_EQ(finding.evidence.at(1).text,
             "ranks 0,2 came to another init_process_group, and nobody was left to come to it");
   // It failed for another reason; or one that lives may be whom they wait for.
   EXPECT_EQ(judged(joining_again("RuntimeError: port 29500 is in use")).code, Code::kRankDied);

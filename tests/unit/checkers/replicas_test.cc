@@ -97,7 +97,7 @@ TEST(BufferOverwrite, FindsBuffersOfSomebodyElse) {
   EXPECT_EQ(finding.code, Code::kBufferDiffers);
   EXPECT_EQ(finding.names, std::vector<std::string>{"mean"});
   EXPECT_EQ(finding.headline, "mean is not what the forward of step 0 has left");
-  EXPECT_EQ(finding.evidence.front(),
+  EXPECT_EQ(finding.evidence.front().text,
             "mean: rank 0 holds another value than its forward has left, by up to 2");
   EXPECT_EQ(finding.consequences, 1U);
 }

@@ -65,7 +65,7 @@ TEST(SecondDerivative, NamesLayerAndNodeOfAnException) {
   EXPECT_EQ(finding.headline,
             "layer norm1 has no second derivative: derivative for "
             "(aten::)batch_norm_backward_elemt is not implemented");
-  EXPECT_EQ(finding.evidence.front(),
+  EXPECT_EQ(finding.evidence.front().text,
             "the node of the autograd graph: NotImplemented, made by SyncBatchNormBackward");
   EXPECT_TRUE(finding.culprits.empty());
   EXPECT_EQ(finding.affected, RankSet::all(3));

@@ -147,8 +147,9 @@ TEST(Stall, OneOfThreeIsNamedOnlyWhereItIsBusyWithItsOwn) {
   EXPECT_EQ(own.code, Code::kAbsentRank);
   EXPECT_EQ(own.culprits, RankSet{Rank{0}});
   EXPECT_EQ(own.cause, "rank 0 is busy with something of its own");
-  EXPECT_EQ(own.evidence.front().rfind("rank 0: waits for a lock, a queue or a thread of its", 0),
-            0U);
+  EXPECT_EQ(
+      own.evidence.front().text.rfind("rank 0: waits for a lock, a queue or a thread of its", 0),
+      0U);
   EXPECT_EQ(own.confidence, Confidence::kLikely);
   const Finding computing = said_of(late({Rank{0}}, [](StateSample& sample, ThreadState& thread) {
     thread.state = 'R';
@@ -234,7 +235,7 @@ TEST(Stall, WhoIsInAnotherCallIsSaidToBeThere) {
   interrupt(run);
   for (StateSample& sample : run.states)
     thread_of(sample, sample.pid).cpu_ns += sample.at_ns;  // It may still do something.
-  EXPECT_EQ(said_of(run).evidence.front(), "rank 1: is in barrier tp#2");
+  EXPECT_EQ(said_of(run).evidence.front().text, "rank 1: is in barrier tp#2");
 }
 
 TEST(Stall, WhoIsStoppedInsideTheCallIsNamed) {
@@ -282,7 +283,8 @@ TEST(Stall, AWorkerOfAPoolThatHasNoTaskSaysSoAndWhatItDidLast) {
   const Finding finding = said_of(run);
   EXPECT_EQ(finding.headline.rfind("rank 1 waits for a task of its pool, and", 0), 0U);
   EXPECT_EQ(finding.culprits, RankSet{}) << "perhaps it was given none";
-  EXPECT_THAT(finding.evidence, Contains(HasSubstr("rank 1: its last call was all_reduce dp#1")));
+  EXPECT_THAT(texts_of(finding.evidence),
+              Contains(HasSubstr("rank 1: its last call was all_reduce dp#1")));
   run.stacks.back().frames.insert(run.stacks.back().frames.begin() + 1,
                                   {"t.py", 0, "t.py", 12, "task", {}});
   EXPECT_THAT(said_of(run).headline, ::testing::Not(HasSubstr("pool")));
@@ -321,7 +323,7 @@ TEST(Stall, WhoWaitsForOthersInTheStoreIsNotStalledOnItsOwn) {
   const Finding said = said_of(run);
   EXPECT_EQ(said.code, Code::kAbsentRank);
   EXPECT_TRUE(said.culprits.empty());
-  EXPECT_EQ(said.evidence.front(), "rank 1: waits for the store at t.py:5");
+  EXPECT_EQ(said.evidence.front().text, "rank 1: waits for the store at t.py:5");
 }
 
 TEST(Stall, WhoEndsAJobWithinSecondsMayHaveEndedASlowOne) {

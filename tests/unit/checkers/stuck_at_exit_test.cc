@@ -87,14 +87,14 @@ TEST(Exiting, TheLineThatStartedTheThreadIsNamedWhereItIsCertain) {
   begin_at(7);
   Verdict verdict = checked(run);
   ASSERT_EQ(verdict.findings.size(), 1U);
-  EXPECT_EQ(verdict.findings[0].evidence[0],
+  EXPECT_EQ(verdict.findings[0].evidence[0].text,
             "thread 1050 is at t.py:12, and was started at t.py:7");
   ASSERT_EQ(verdict.findings[0].sites.size(), 2U);
   EXPECT_EQ(verdict.findings[0].sites[1].role, "started");
   EXPECT_EQ(verdict.findings[0].sites[1].line, 7);
   begin_at(8);
   verdict = checked(run);
-  EXPECT_EQ(verdict.findings.at(0).evidence[0], "thread 1050 is at t.py:12");
+  EXPECT_EQ(verdict.findings.at(0).evidence[0].text, "thread 1050 is at t.py:12");
   EXPECT_EQ(verdict.findings.at(0).sites.size(), 1U);
 }
 
@@ -200,7 +200,7 @@ TEST(StuckAtExit, TheChildThatItWaitsForIsNamed) {
   ASSERT_EQ(verdict.findings.size(), 1U);
   EXPECT_NE(verdict.findings[0].headline.find("which waits for child pid 4711 (python)"),
             std::string::npos);
-  EXPECT_EQ(verdict.findings[0].evidence.front(),
+  EXPECT_EQ(verdict.findings[0].evidence.front().text,
             "child pid 4711 (python) sleeps in hrtimer_nanosleep");
 }
 

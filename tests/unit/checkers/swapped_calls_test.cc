@@ -46,7 +46,7 @@ TEST(SwappedCalls, BetweenTwoThreadsTheOrderIsNobodysFault) {
     EXPECT_EQ(finding.code, Code::kSwapped);
     EXPECT_TRUE(finding.culprits.empty());
     EXPECT_EQ(finding.affected, RankSet::all(3));
-    EXPECT_EQ(finding.evidence.at(0),
+    EXPECT_EQ(finding.evidence.at(0).text,
               "two threads of ranks 0-2 issue on one group: their order is chance");
     EXPECT_NE(finding.help.find("new_group"), std::string::npos);
   }

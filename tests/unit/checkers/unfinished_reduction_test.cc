@@ -47,7 +47,7 @@ TEST(UnfinishedReduction, TheRankThatSaysSoIsNamedAndItsEndIsAConsequence) {
     ASSERT_EQ(finding.sites.size(), 2U);
     EXPECT_EQ(finding.sites[0].line, 31);
     EXPECT_EQ(finding.sites[1].line, 32);
-    EXPECT_EQ(finding.evidence.front(),
+    EXPECT_EQ(finding.evidence.front().text,
               "rank 1: no gradient for the parameters 2 3 (by index, as in model.parameters())");
   }
 }

@@ -197,6 +197,12 @@ TEST(FiniteValues, NamesTheRankThatHandedItIn) {
   ASSERT_EQ(verdict.findings.size(), 1U);
   EXPECT_EQ(verdict.findings[0].step, 3);
   EXPECT_EQ(verdict.findings[0].culprits, RankSet{Rank{1}});
+  const std::vector<Evidence>& lines = verdict.findings[0].evidence;
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0].ranks, RankSet::all(2));  // Who holds it.
+  EXPECT_EQ(lines[1].ranks, RankSet{Rank{1}});
+  for (const Evidence& line : lines)
+    EXPECT_EQ(line.kind, EvidenceKind::kValue);
 }
 
 TEST(FiniteValues, NamesNobodyWhereAllDidAtOnce) {

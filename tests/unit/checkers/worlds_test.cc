@@ -110,7 +110,8 @@ TEST(WorldsTest, AnAttemptThatWasFollowedIsANoteWithItsLine) {
   const Finding& finding = note.findings[0];
   EXPECT_EQ(finding.severity, Severity::kNote);
   EXPECT_THAT(finding.headline, HasSubstr("phase 1 of 2: rank 1 raised: ValueError: no label"));
-  EXPECT_THAT(finding.evidence, Contains(HasSubstr("launcher (pid 7) started all ranks again")));
+  EXPECT_THAT(texts_of(finding.evidence),
+              Contains(HasSubstr("launcher (pid 7) started all ranks again")));
   EXPECT_THAT(finding.also, Not(Contains(Code::kHiddenFailure)));
   EXPECT_EQ(finding.world, "phase 1 of 2");
   // Another job of the same command is no other attempt.

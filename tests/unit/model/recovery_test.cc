@@ -41,9 +41,11 @@ TEST(Recovery, ACallThatFailedAndThatAllGotOverIsANote) {
     EXPECT_EQ(judgement.outcome, Outcome::kPass);
     EXPECT_TRUE(note.culprits.empty());
     EXPECT_THAT(note.headline, HasSubstr("rank 1 left group 0 without all_reduce 0#3"));
-    EXPECT_THAT(note.evidence, Contains("rank 1 left after all_reduce #2 at t.py:16, and worked on "
-                                        "in group 1"));
-    EXPECT_THAT(note.evidence, Contains(HasSubstr("rank 0 saw all_reduce 0#3 fail after")));
+    EXPECT_THAT(texts_of(note.evidence),
+                Contains("rank 1 left after all_reduce #2 at t.py:16, and worked on "
+                         "in group 1"));
+    EXPECT_THAT(texts_of(note.evidence),
+                Contains(HasSubstr("rank 0 saw all_reduce 0#3 fail after")));
   }
 }
 
@@ -81,7 +83,7 @@ TEST(Recovery, WhoHadNothingToWaitForMayHaveReturned) {
     const auto judgement = left_in(op, root);
     ASSERT_EQ(judgement.findings.size(), 1U);
     EXPECT_EQ(judgement.findings.front().severity, Severity::kNote);
-    EXPECT_THAT(judgement.findings.front().evidence, Contains(HasSubstr("rank 2 saw")));
+    EXPECT_THAT(texts_of(judgement.findings.front().evidence), Contains(HasSubstr("rank 2 saw")));
   }
   EXPECT_EQ(left_in(history::Op::kReduce, 2).outcome, Outcome::kFail);
   EXPECT_EQ(left_in(history::Op::kAllGather, -1).outcome, Outcome::kFail);

@@ -24,7 +24,7 @@ Report one(Severity severity, std::vector<SiteRef> sites) {
                              .culprits = {Rank{1}},
                              .op = "all_reduce",
                              .sites = std::move(sites),
-                             .evidence = {"rank 0 waits"}});
+                             .evidence = {evidence_of(EvidenceKind::kWait, {}, "rank 0 waits")}});
   return report;
 }
 

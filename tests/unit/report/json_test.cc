@@ -57,6 +57,36 @@ TEST(Json, HasTheFieldsOfTheFormatInTheirOrder) {
   EXPECT_EQ(keys_of(result["mutants"][0]), (Keys{"name", "of", "expected", "got", "culprits"}));
 }
 
+TEST(Json, EvidenceIsData) {
+  const Json finding = document_of(testing::hang())["findings"][0];
+  const Json& lines = finding["evidence"];
+  EXPECT_EQ(keys_of(lines[0]), (Keys{"kind", "ranks", "text"}));
+  EXPECT_EQ(keys_of(lines[1]), (Keys{"kind", "ranks", "call", "site", "text"}));
+  EXPECT_EQ(lines[1]["kind"], "wait");
+  EXPECT_EQ(lines[1]["ranks"], finding["affected"]);
+  EXPECT_EQ(lines[1]["call"], Json({{"group", "dp"}, {"seq", 1291}}));
+  EXPECT_EQ(keys_of(lines[1]["site"]), keys_of(finding["sites"][0]));
+  EXPECT_EQ(lines[1]["site"]["line"], 181);
+  const Json killed = document_of(testing::killed())["findings"][0]["evidence"][0];
+  EXPECT_EQ(killed, Json({{"kind", "end"}, {"text", "SIGKILL did not come from lockstep"}}));
+}
+
+TEST(Json, EveryKindOfEvidenceIsReadBack) {
+  Report report;
+  Finding& finding = report.findings.emplace_back(Finding{.code = Code::kRankDied});
+  for (int kind = 0; kind <= static_cast<int>(EvidenceKind::kFinding); ++kind)
+    finding.tell(static_cast<EvidenceKind>(kind), {Rank{kind}}, "{}", kind);
+  const Result<Report> read = parse_report(render_json(report));
+  ASSERT_TRUE(read) << read.error().what;
+  const std::vector<Evidence>& lines = read->findings.at(0).evidence;
+  ASSERT_EQ(lines.size(), finding.evidence.size());
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    EXPECT_EQ(lines[i].kind, finding.evidence[i].kind) << i;
+    EXPECT_EQ(lines[i].ranks, finding.evidence[i].ranks) << i;
+    EXPECT_FALSE(lines[i].call || lines[i].site) << i;
+  }
+}
+
 TEST(Json, SaysNullWhereThereIsNothing) {
   const Json suite = document_of(testing::failing_suite());
   EXPECT_TRUE(suite["world_size"].is_null());
@@ -125,7 +155,7 @@ TEST(Json, EverySavedReportStaysReadable) {
 
 TEST(ParseReport, PassesOverWhatALaterMinorVersionAdds) {
   const Result<Report> read =
-      parse_report(R"({"format": "lockstep-report/1", "run": "a", "new": {"x": [1]}})");
+      parse_report(R"({"format": "lockstep-report/2", "run": "a", "new": {"x": [1]}})");
   ASSERT_TRUE(read) << read.error().what;
   EXPECT_EQ(read->run, "a");
   EXPECT_EQ(read->outcome, Outcome::kUndecided);
@@ -134,10 +164,10 @@ TEST(ParseReport, PassesOverWhatALaterMinorVersionAdds) {
 TEST(ParseReport, NamesWhatIsWrong) {
   EXPECT_EQ(error_of("{"), "report.json: not a JSON document");
   EXPECT_EQ(error_of("[]"), "report.json: the document is not an object");
-  EXPECT_EQ(error_of("{}"), "report.json: format is \"\", need \"lockstep-report/1\"");
-  EXPECT_EQ(error_of(R"({"format": "lockstep-report/2"})"),
-            "report.json: format is \"lockstep-report/2\", need \"lockstep-report/1\"");
-  const std::string head = R"({"format": "lockstep-report/1", )";
+  EXPECT_EQ(error_of("{}"), "report.json: format is \"\", need \"lockstep-report/2\"");
+  EXPECT_EQ(error_of(R"({"format": "lockstep-report/3"})"),
+            "report.json: format is \"lockstep-report/3\", need \"lockstep-report/2\"");
+  const std::string head = R"({"format": "lockstep-report/2", )";
   EXPECT_EQ(error_of(head + R"("run": 1})"), "report.json: run is not a string");
   EXPECT_EQ(error_of(head + R"("exit": 4294967296})"),
             "report.json: exit is not an integer in range");
@@ -151,6 +181,10 @@ TEST(ParseReport, NamesWhatIsWrong) {
   EXPECT_EQ(error_of(head + R"("findings": [{"culprits": [0, "1"]}]})"),
             "report.json: findings[0].culprits[1] is not a rank");
   EXPECT_EQ(error_of(head + R"("findings": [7]})"), "report.json: findings[0] is not an object");
+  EXPECT_EQ(error_of(head + R"("findings": [{"evidence": ["a line"]}]})"),
+            "report.json: findings[0].evidence[0] is not an object");
+  EXPECT_EQ(error_of(head + R"("findings": [{"evidence": [{"kind": "hearsay"}]}]})"),
+            "report.json: findings[0].evidence[0].kind is not a known word, has \"hearsay\"");
   EXPECT_EQ(error_of(head + R"("wall_s": "long"})"),
             "report.json: wall_s is not a number, \"nan\", \"inf\" or \"-inf\"");
 }

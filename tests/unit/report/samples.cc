@@ -48,9 +48,16 @@ Finding absent_rank() {
   for (const std::int32_t r : {0, 1, 2, 4, 5, 6, 7})
     finding.sites.push_back({Rank{r}, "peer", "train.cc", 181, "train_step"});
   finding.sites.push_back({Rank{3}, "culprit", "train.cc", 167, "train_step"});
-  finding.evidence = {"group dp, 8 ranks",
-                      "rank 0-2,4-7   in     all_reduce dp#1291   33554432 x bfloat16   for 0.7 s",
-                      "rank 3         after  all_reduce dp#1290   33554432 x bfloat16   for 0.9 s"};
+  finding.tell(EvidenceKind::kGroup, RankSet::all(8), "group dp, 8 ranks");
+  finding
+      .tell(EvidenceKind::kWait, finding.affected,
+            "rank 0-2,4-7   in     all_reduce dp#1291   33554432 x bfloat16   for 0.7 s")
+      .about(CallRef{.group = "dp", .seq = 1291})
+      .site = SiteRef{Rank{0}, "peer", "train.cc", 181, "train_step"};
+  finding
+      .tell(EvidenceKind::kCall, finding.culprits,
+            "rank 3         after  all_reduce dp#1290   33554432 x bfloat16   for 0.9 s")
+      .about(CallRef{.group = "dp", .seq = 1290});
   finding.cause =
       "rank 3 left the plan that its unmutated twin follows: it left out dp#1291 and went on to "
       "the end of the step, "
@@ -77,9 +84,10 @@ Finding wrong_gradient() {
   finding.step = 0;
   finding.names = {"conv1.weight", "conv1.bias", "bn1.weight", "bn1.bias",   "conv2.weight",
                    "conv2.bias",   "fc1.weight", "fc1.bias",   "fc2.weight", "fc2.bias"};
-  finding.evidence = {
-      "fc1.weight[7]   rank 0  0.75   reference  0.25   ratio 3",
-      "10 of 10 parameters have the ratio 3, the largest deviation from it is 2.2e-16"};
+  finding.tell(EvidenceKind::kValue, {Rank{0}},
+               "fc1.weight[7]   rank 0  0.75   reference  0.25   ratio 3");
+  finding.tell(EvidenceKind::kValue, finding.affected,
+               "10 of 10 parameters have the ratio 3, the largest deviation from it is 2.2e-16");
   finding.cause = "the result of all_reduce with sum is not divided by the world size";
   finding.confidence = Confidence::kLikely;
   finding.help = "divide by the world size, or declare that gradients are summed";
@@ -152,8 +160,8 @@ Report mismatch() {
     finding.sites.push_back({Rank{r}, "peer", r % 2 == 0 ? "trainer/step.py" : "trainer/eval.py",
                              r % 2 == 0 ? 41 : 97,
                              r % 2 == 0 ? "Trainer.reduce_loss" : "Evaluator.share_metrics"});
-  finding.evidence = {"rank 0,2   all_reduce sum   8 x float32",
-                      "rank 1,3   broadcast from 0   4 x float32"};
+  finding.tell(EvidenceKind::kCall, ranks({0, 2}), "rank 0,2   all_reduce sum   8 x float32");
+  finding.tell(EvidenceKind::kCall, ranks({1, 3}), "rank 1,3   broadcast from 0   4 x float32");
   finding.help = "make both branches issue the same collectives in the same order";
   Finding slow;
   slow.code = Code::kSlow;
@@ -185,8 +193,9 @@ Report killed() {
       "rank 2 was killed by SIGKILL at 41.2 s; 7 ranks then timed out waiting for it";
   finding.culprits = ranks({2});
   finding.affected = RankSet::all(8).minus(finding.culprits);
-  finding.evidence = {"SIGKILL did not come from lockstep",
-                      "last record of rank 2: all_reduce dp#88 issued at 41.1 s"};
+  finding.tell(EvidenceKind::kEnd, {}, "SIGKILL did not come from lockstep");
+  finding.tell(EvidenceKind::kCall, finding.culprits,
+               "last record of rank 2: all_reduce dp#88 issued at 41.1 s");
   finding.confidence = Confidence::kUnknown;
   finding.cause = "this sentence is not forced by the evidence and must not be shown";
   finding.consequences = 1;
@@ -307,9 +316,12 @@ Report hostile() {
   for (std::int32_t r = 0; r < 512; r += 2)
     finding.affected.insert(Rank{r});
   finding.culprits = ranks({7});
-  finding.evidence = {
-      std::string("a line with a zero byte: ") + '\0' + ".", "first\nsecond line of the same text",
-      "/a/path/that/has/no/space/" + std::string(120, 'x') + "/and/ends/here.py:12"};
+  for (const std::string& line :
+       {std::string("a line with a zero byte: ") + '\0' + ".",
+        std::string("first\nsecond line of the same text"),
+        "/a/path/that/has/no/space/" + std::string(120, 'x') + "/and/ends/here.py:12"})
+    finding.tell(EvidenceKind::kException, finding.culprits, "{}", line)
+        .about(CallRef{.group = "\xff", .seq = std::numeric_limits<std::uint64_t>::max()});
   for (std::int32_t r = 0; r < 24; ++r)
     finding.sites.push_back({Rank{r}, "peer", "f.py", r, "f"});
   for (int line = 0; line < 50; ++line)

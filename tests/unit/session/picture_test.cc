@@ -92,7 +92,10 @@ Report report_of(std::int32_t ranks, std::int32_t absent) {
       "rank {} is asleep in read() at data/loader.py:203; {} ranks wait for it in all_reduce dp#20",
       absent, ranks - 1);
   finding.culprits.insert(Rank{absent});
-  finding.evidence = {"its main thread slept in both samples, 300 ms apart"};
+  finding.tell(EvidenceKind::kProcess, finding.culprits,
+               "its main thread slept in both samples, 300 ms apart");
+  finding.tell(EvidenceKind::kWait, {Rank{0}}, "rank 0 waits")
+      .about(CallRef{.group = "dp", .seq = 20});
   finding.sites = {{Rank{absent}, "culprit", "data/loader.py", 203, "Loader.read"},
                    {Rank{0}, "peer", "train.py", 88, "Trainer.step"}};
   report.findings.push_back(std::move(finding));
@@ -121,6 +124,8 @@ TEST_P(PictureOfMany, ShowsTheHoleFirstAndStaysSmall) {
   const Json first = data_of(page)["job"]["groups"][0];
   EXPECT_EQ(first["label"], "dp");
   EXPECT_EQ(first["size"], GetParam());
+  const Json line = data_of(page)["report"]["findings"][0]["evidence"][1];
+  EXPECT_EQ(line["call"]["group"], first["label"]) << "what a click on it looks for";
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, PictureOfMany, ::testing::Values(8, 64, 1024));
