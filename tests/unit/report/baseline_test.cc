@@ -48,6 +48,18 @@ TEST(Baseline, AnotherCodeOrLineIsNew) {
   EXPECT_EQ(status_with(failed(Code::kDifferentDtype, 140), failed(Code::kDifferentDtype, 12)), 1);
 }
 
+TEST(Baseline, AReportOfTheFormatBeforeIsOneAsWell) {
+  const auto known_in = [](const std::string& version) {
+    std::string text = render_json(failed(Code::kDifferentDtype, 12), text_of_line);
+    const std::string now = "lockstep-report/2";
+    const auto known = parse_baseline(text.replace(text.find(now), now.size(), version), "a");
+    return known ? known->size() : 0;
+  };
+  EXPECT_EQ(known_in("lockstep-report/2"), 1U);
+  EXPECT_EQ(known_in("lockstep-report/1"), 1U);
+  EXPECT_EQ(known_in("lockstep-report/3"), 0U);
+}
+
 TEST(Baseline, WhatIsNoLongerFoundIsTold) {
   Report report = failed(Code::kDifferentSize, 12);
   const BaselineUse use =
