@@ -23,6 +23,7 @@
 #include "checkers/run/refusals.h"
 #include "checkers/sampling/sampler_contract.h"
 #include "checkers/values/batch_statistics.h"
+#include "checkers/values/bucket_layout.h"
 #include "checkers/values/buffer_overwrite.h"
 #include "checkers/values/gradient_presence.h"
 #include "checkers/values/gradient_reference.h"
@@ -241,6 +242,7 @@ Checkers all_checkers() {
   checkers.push_back(std::make_unique<SecondDerivative>());
   checkers.push_back(std::make_unique<LossWeighting>());
   checkers.push_back(std::make_unique<ReplicaMemory>());
+  checkers.push_back(std::make_unique<BucketLayout>());
   checkers.push_back(std::make_unique<SamplerContract>());
   checkers.push_back(std::make_unique<Refusals>());
   checkers.push_back(std::make_unique<WrappedModules>());

@@ -39,8 +39,7 @@ std::string not_as_expected(const Case& cell, const Expectation& expected,
         findings.empty() ? "nothing" : fmt::format("{}", fmt::join(codes_of(findings), ", ")));
   }
   const Finding& finding = findings.front();
-  if (finding.culprits != expected.culprits &&
-      !(expected.or_none && finding.culprits.empty())) {
+  if (finding.culprits != expected.culprits && !(expected.or_none && finding.culprits.empty())) {
     return fmt::format("expected culprits {}, got {}", expected.culprits.to_string(),
                        finding.culprits.to_string());
   }

@@ -56,7 +56,7 @@ struct Case {
 struct Expectation {
   Code code{};
   RankSet culprits{};
-  bool or_none{};            ///< It is right to name none of them, too.
+  bool or_none{};        ///< It is right to name none of them, too.
   std::string marker{};  ///< Of the line that a site must name (Case::expected_site); empty: none.
   std::string tensor{};  ///< That must be named; "*": any; empty: none.
 };

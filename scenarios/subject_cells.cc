@@ -79,6 +79,7 @@ Case subject_cell(Case cell, const Subject& subject) {
   cell.kind = subject.kind;
   cell.one_seed = !subject.has("seed");
   cell.mutant = nullptr;
+  std::erase(cell.required_checks, "bucket-layout");  // Of which a subject says nothing.
   cell.id = case_id(cell);
   if (!subject.absent.empty())
     cell.not_applicable = subject.absent;

@@ -54,15 +54,15 @@ def drawn(files, options):
     return in_drawn_order(found, options.seed)
 
 
-def by_hand(files):
-    sources = {file: Source(ROOT, file) for file in files}
-    bugs = {}
+def by_hand(chosen):
+    sources, bugs = {}, {}
     for name, file, old, new in BUGS:
-        file = f"fixtures/implementations/{file}.cc"
-        if file not in sources:
+        file = f"fixtures/{file}.cc" if "/" in file else f"fixtures/implementations/{file}.cc"
+        if chosen and not any(part in file for part in chosen):
             continue
+        source = sources.setdefault(file, Source(ROOT, file))
         form = "statement" if old.endswith(";") else "expression"
-        node, start, end = of_bytes(sources[file], old, form)
+        node, start, end = of_bytes(source, old, form)
         bug = bugs.setdefault(name, Mutant(file, node.start_point[0] + 1, "by hand", old, new, [], -1, name))
         bug.edits.append(Edit(start, end, form, new))
     return list(bugs.values())
@@ -156,7 +156,7 @@ def main():
         builder = Builder(ROOT, build, folder, options.jobs, say)
         files = checker_files(options.file) if options.checkers else implementation_files(options.file)
         if options.by_hand:
-            mutants, by_file = numbered(by_hand(files))
+            mutants, by_file = numbered(by_hand(options.file))
         else:
             mutants, by_file = numbered(compiling(builder, drawn(files, options), options.count))
         programs = builder.link(by_file, "checkers_test" if options.checkers else "lockstep_rank_host")
