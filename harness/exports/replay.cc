@@ -14,6 +14,7 @@
 #include "harness/history/op_traits.h"
 #include "harness/model/call_site.h"
 #include "harness/model/ending.h"
+#include "harness/model/source_loops.h"
 
 namespace lockstep::exports {
 namespace {
@@ -286,6 +287,38 @@ class Reader {
   Views views_{};
 };
 
+/// A round of an outer loop shows by a call outside the inner one. Where a rank made none, its
+/// calls in two rounds look like those of one that is longer.
+std::optional<Error> rounds_do_not_show(const Job& job) {
+  std::map<Loop, std::map<std::int64_t, bool>> rounds;  // Whether who is there repeated its call.
+  for (const GroupView& group : job.groups()) {
+    for (const Member& member : group.members) {
+      const auto& calls = member.process->collectives;
+      if (calls.size() < 2 || calls.back().group != member.group)
+        continue;
+      const Collective& last = calls.back();
+      const Collective& before = calls[calls.size() - 2];
+      const bool repeated = before.group == member.group && member.site_key(last) != 0 &&
+                            member.site_key(last) == member.site_key(before);
+      const auto around = came_round(frames_of(member, last), frames_of(member, last));
+      for (const auto& [frame, loop] : around) {
+        const bool is_outer = loop != around.back().second;
+        if (const auto round = round_at(job.run(), member, last, *frame, *loop))
+          rounds[loop_of(*frame, *loop)][*round] |= repeated && is_outer;
+      }
+    }
+  }
+  for (const auto& [loop, ranks] : rounds) {
+    if (ranks.size() > 1 && ranks.rbegin()->second)
+      return refused(
+          fmt::format("ranks in rounds {} and {} of the loop at line {}, in which one of "
+                      "them made no call of its own",
+                      ranks.begin()->first, ranks.rbegin()->first, std::get<2>(loop)),
+          "calls by which rounds show");
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 Result<Replay> replay_of(const Job& job, const Finding& finding) {
@@ -312,6 +345,8 @@ Result<Replay> replay_of(const Job& job, const Finding& finding) {
   }
   if (calls == 0)
     return refused("a run without collectives", "calls that do not match, or that wait");
+  if (auto why = rounds_do_not_show(job))
+    return *why;
   if (auto why = not_shown(replay, finding))
     return *why;
   replay.notes = cut.notes();
