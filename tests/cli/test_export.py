@@ -49,6 +49,7 @@ class ExportTest(ProgramTest):
     def test_what_calls_cannot_show_is_refused(self) -> None:
         for name, why in (("findings/LS401", "LS401"), ("findings/LS104", "LS104"), ("healthy-exact", "no finding"),
                           ("hang-log-group", "LS209"), ("hang-evaluation-group", "LS301"),
+                          ("hang-skipped-validation", "ranks in rounds 1 and 2 of the loop at line 18"),
                           ("hang-cached-data", "LS303")):
             done = self.export(name, "--out", "none.py")
             self.assert_refused(done, "no program can show this again: have", why, "need", "help: ")

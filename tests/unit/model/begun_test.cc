@@ -47,7 +47,7 @@ std::int32_t thread_line(const lockstep::Run& run) {
 
 TEST(Begun, AThreadIsOfTheLineThatBeganOneThen) {
   lockstep::Run run = watched();
-  begin(run, Begins::kThread, 10, kThen - 200 * kMs);
+  begin(run, Begins::kThread, 10, kThen - 400 * kMs);
   begin(run, Begins::kThread, 20, kThen + 4 * kMs);  // The kernel counts in ticks of 10 ms.
   begin(run, Begins::kThread, 30, kThen + 200 * kMs);
   begin(run, Begins::kProcess, 40, kThen);
