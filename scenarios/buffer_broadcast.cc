@@ -118,6 +118,7 @@ Result<void> two_forwards(Conversation& talk, Training& training) {
   plan.rows.assign(static_cast<std::size_t>(talk.world_size()), 4);
   plan.forwards = 2;
   plan.buffers_unsynced = talk.cell().option("broadcast_buffers") == "off";
+  plan.train = talk.cell().option("mode") != "eval";
   if (auto computed = reference_step(talk, training, plan); !computed)
     return computed;
   bool refused = false;
@@ -169,6 +170,11 @@ std::vector<Case> BufferBroadcast::cells() const {
     cells.push_back(cell_of(3, {{"model", model}, {"broadcast_buffers", "off"}, {"forwards", "2"}},
                             {"two-forwards"}));
   }
+  // What nobody has changed since the last broadcast may be broadcast again.
+  for (const char* implementation : {"ddp", "bucketed_ddp"})
+    cells.push_back(cell_of(
+        2, {{"model", "gated"}, {"broadcast_buffers", "on"}, {"forwards", "2"}, {"mode", "eval"}},
+        {"two-forwards"}, implementation));
   for (Case& cell : replica_buffer_cells())
     cells.push_back(std::move(cell));
   const auto bucketed = [&](std::int32_t world, std::map<std::string, std::string> options,

@@ -6,6 +6,7 @@
 
 #include "harness/history/tensor_file.h"
 #include "scenarios/steps.h"
+#include "scenarios/subject_cells.h"
 
 namespace lockstep {
 namespace {
@@ -45,6 +46,14 @@ std::vector<Case> normalisations() {
         "ddp", 2, where,
         {{"model", "bn_rows"}, {"sync_bn", "converted"}, {"refuses", "step"}, {"naming", where}}));
   return cells;
+}
+
+// By the second of two forwards: it would put rank 0's buffers into what the first one's backward
+// reads. Not all that it reads has changed, nor is all that has changed read.
+Case overwritten_buffer(const char* implementation) {
+  return cell_of(
+      implementation, 2, "overwritten",
+      {{"model", "gated"}, {"broadcast_buffers", "on"}, {"refuses", "step"}, {"naming", "'mask'"}});
 }
 
 // By the next forward: the backward before it has left a parameter out, so nothing was averaged.
@@ -179,6 +188,8 @@ Result<void> unfit_step(Conversation& talk, Training& training, const Case& cell
   StepPlan plan{.rows = {4, 2, 3}, .loss = "sum"};
   if (unfit == "one_row")
     plan.rows = {1, 0, 0};
+  if (unfit == "overwritten")
+    plan.forwards = 2;
   if (cell.world_size == 1)
     plan.rows = {6};
   if (unfit == "first_tensor" || unfit == "second_tensor" || unfit == "shorter")
@@ -211,6 +222,7 @@ std::vector<Case> RefusedInputs::cells() const {
     for (Case& cell : modules_that_differ(implementation))
       cells.push_back(std::move(cell));
     cells.push_back(unfinished_reduction(implementation));
+    cells.push_back(overwritten_buffer(implementation));
   }
   cells.push_back(cell_of(
       "bucketed_ddp", 2, "static",
@@ -225,6 +237,16 @@ std::vector<Case> RefusedInputs::cells() const {
   add(unlike_outputs());
   add(normalisations());
   add(samplers());
+  return cells;
+}
+
+// What else is refused depends on how an implementation is built.
+std::vector<Case> RefusedInputs::cells(const Subject& subject) const {
+  std::vector<Case> cells;
+  if (subject.kind != "ddp")
+    return cells;
+  for (Case& cell : modules_that_differ("ddp"))
+    cells.push_back(subject_cell(std::move(cell), subject));
   return cells;
 }
 

@@ -10,6 +10,7 @@ class RefusedInputs : public Scenario {
   [[nodiscard]] std::string_view name() const override { return "refusals"; }
   [[nodiscard]] std::string_view question() const override;
   [[nodiscard]] std::vector<Case> cells() const override;
+  [[nodiscard]] std::vector<Case> cells(const Subject& subject) const override;
   [[nodiscard]] Result<void> converse(Conversation& talk, const Case& cell) const override;
 };
 

@@ -77,6 +77,7 @@ std::vector<Case> replica_buffer_cells() {
   // Its forward puts another tensor in the place of the buffer.
   add("dp", 3, "ema");
   add("balanced_dp", 2, "ema");
+  add("dp", 2, "gated");
   return cells;
 }
 

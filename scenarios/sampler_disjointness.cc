@@ -82,7 +82,10 @@ Result<std::string> write_dataset(Conversation& talk, std::size_t number, const 
   if (goes_by_length(talk.cell()) || talk.cell().of_subject)
     tensors.push_back(tensor("item_lengths", dataset.item_lengths));
   if (goes_by_length(talk.cell())) {
-    tensors.push_back(tensor("boundaries", {std::begin(kBoundaries), std::end(kBoundaries)}));
+    std::vector<double> boundaries(std::begin(kBoundaries), std::end(kBoundaries));
+    if (talk.cell().option("buckets") == "one")
+      boundaries = {boundaries.front(), boundaries.back()};
+    tensors.push_back(tensor("boundaries", boundaries));
   }
   const auto path = talk.tensor_path(fmt::format("dataset{}", number));
   if (auto written = history::write_tensors(path.string(), tensors); !written)
@@ -179,6 +182,8 @@ std::vector<Case> SamplerDisjointness::cells() const {
   cells.push_back(cell_of("distributed", 3, {{"shuffle", "off"}}));
   cells.push_back(cell_of("distributed_bucket", 3, {{"shuffle", "off"}}));
   cells.push_back(cell_of("distributed_bucket", 3, {{"drop_outside", "on"}}));
+  cells.push_back(cell_of("distributed_bucket", 2, {{"buckets", "one"}}));
+  cells.push_back(cell_of("repeated_augmentation", 2, {{"repeats", "1"}}));
   return cells;
 }
 

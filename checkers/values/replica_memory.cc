@@ -26,16 +26,22 @@ bool is_declared_balanced(const Run& run) {
   return declared != run.plan.contract.end() && declared->second == "balanced";
 }
 
-Finding finding_of(const Peak& peak) {
+Finding finding_of(const Observation& seen, std::string headline) {
   Finding finding;
   finding.code = Code::kMemoryImbalance;
-  finding.step = peak.seen->step;
-  finding.at_ns = peak.seen->at_ns;
+  finding.step = seen.step;
+  finding.at_ns = seen.at_ns;
   finding.confidence = Confidence::kCertain;
-  finding.affected = RankSet{*peak.seen->rank};
-  finding.headline =
+  finding.affected = RankSet{*seen.rank};
+  finding.headline = std::move(headline);
+  return finding;
+}
+
+Finding first_holds_more(const Peak& peak) {
+  Finding finding = finding_of(
+      *peak.seen,
       fmt::format("replica 0 holds {:.0f} bytes at its peak in step {}, any other at most {:.0f}",
-                  peak.first, *finding.step, peak.others);
+                  peak.first, peak.seen->step, peak.others));
   finding.tell(
       EvidenceKind::kRule, {},
       "declared is that no replica holds much more than the others; memory counts for the replica "
@@ -45,15 +51,8 @@ Finding finding_of(const Peak& peak) {
 
 /// Whoever computes holds something: what it allocates is laid to another one, or to nobody.
 Finding idle_replica(const Observation& seen, std::size_t replica) {
-  Finding finding;
-  finding.code = Code::kMemoryImbalance;
-  finding.step = seen.step;
-  finding.at_ns = seen.at_ns;
-  finding.confidence = Confidence::kCertain;
-  finding.affected = RankSet{*seen.rank};
-  finding.headline =
-      fmt::format("replica {} was not seen to hold a byte in step {}", replica, *finding.step);
-  return finding;
+  return finding_of(
+      seen, fmt::format("replica {} was not seen to hold a byte in step {}", replica, seen.step));
 }
 
 }  // namespace
@@ -97,7 +96,7 @@ Verdict ReplicaMemory::check(const Job& job) const {
     verdict.fail(std::move(*idle));
   } else if (worst.seen != nullptr && is_declared_balanced(run) &&
              worst.excess() > kShareMost * worst.others) {
-    verdict.fail(finding_of(worst));
+    verdict.fail(first_holds_more(worst));
   }
   return verdict;
 }

@@ -12,6 +12,7 @@
 #include "harness/exports/replay_cut.h"
 #include "harness/exports/shown.h"
 #include "harness/history/op_traits.h"
+#include "harness/history/recorded.h"
 #include "harness/model/call_site.h"
 #include "harness/model/ending.h"
 #include "harness/model/source_loops.h"
@@ -324,6 +325,9 @@ std::optional<Error> rounds_do_not_show(const Job& job) {
 Result<Replay> replay_of(const Job& job, const Finding& finding) {
   if (auto why = no_calls_show(finding))
     return *why;
+  if (is_of_dumps(job.run()))
+    return refused("dumps, which hold the last calls of each rank only",
+                   "a history from the beginning");
   const RankSet all = ranks_of(job.run());
   const auto world = static_cast<std::size_t>(all.size());
   if (all != RankSet::all(static_cast<std::int32_t>(world)) || world < 2)

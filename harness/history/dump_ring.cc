@@ -275,6 +275,7 @@ void DumpRing::add_point_to_point(RingGroup& group, const DumpEntry& entry, cons
                                   const DumpWords& words) {
   Collective call = call_of(group, entry, name);
   call.seq = static_cast<std::uint64_t>(std::max<std::int64_t>(entry.p2p_seq, 0));
+  call.site = site_of(entry.frames, words);
   // A batch is done when its own entry, which comes last, is; a pair is done in its order.
   if (call.completed_ns)
     return complete(group.point_to_point, call, name.coalesced);
@@ -287,7 +288,6 @@ void DumpRing::add_point_to_point(RingGroup& group, const DumpEntry& entry, cons
   }
   if (!is_point_to_point(call.op) || group.point_to_point.size() >= kPointToPointMax)
     return;
-  call.site = site_of(entry.frames, words);
   group.point_to_point.push_back(call);
 }
 

@@ -314,10 +314,8 @@ void tell_end_of_a_thread(Finding& finding, Rank rank, const Raised& raised) {
 }
 
 std::string first_line(const std::string& text) {
-  std::string line = text.substr(0, text.find('\n'));
-  if (line.size() > kTextMax)
-    line = line.substr(0, kTextMax) + "...";
-  return line;
+  const std::string line = text.substr(0, text.find('\n'));
+  return line.size() > kTextMax ? line.substr(0, kTextMax) + "..." : line;
 }
 
 namespace {
@@ -391,8 +389,7 @@ std::vector<Failure> failures_of(const Run& run, const std::vector<GroupView>& g
     for (Failure& failure : failures)
       failure.after_a_peer = failure.after_a_peer || failure.at_ns >= *ended_ns;
   }
-  // Whoever failed for a reason of its own comes before whoever may only have noticed; then by
-  // time.
+  // Whoever failed for a reason of its own comes before whoever may only have noticed.
   std::stable_sort(failures.begin(), failures.end(), [](const Failure& a, const Failure& b) {
     return std::tuple(a.after_a_peer, a.aborted, a.at_ns) <
            std::tuple(b.after_a_peer, b.aborted, b.at_ns);

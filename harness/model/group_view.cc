@@ -78,8 +78,7 @@ void add_records(std::vector<Member>& of_group, const Process& process, std::uin
       continue;
     member.overwritten = member.first_seq > 0 && !member.slots.empty();
     const bool to_the_end = member.slots.empty() || member.end_seq() == member.issued;
-    const bool hole =
-        std::find(member.slots.begin(), member.slots.end(), nullptr) != member.slots.end();
+    const bool hole = std::count(member.slots.begin(), member.slots.end(), nullptr) > 0;
     if (!to_the_end || (process.dropped == 0 && (hole || member.overwritten ||
                                                  (member.slots.empty() && member.issued > 0))))
       member.is_complete = false;

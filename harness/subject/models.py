@@ -167,6 +167,31 @@ class Ema(Model):
         return (output * target).sum(1)
 
 
+class Gated(Model):
+    """Buffers of which a backward reads some: one that is counted in place and not read, two that each forward puts another
+    in the place of, and between them one that nobody changes."""
+
+    x, y = (4,), (4,)
+
+    def __init__(self, values):
+        super().__init__()
+        self.weight = nn.Parameter(values.normal(4, scale=1))
+        self.skip = nn.Parameter(values.normal(4, scale=1))
+        self.register_buffer("count", values.count())
+        self.register_buffer("mask", values.normal(4, scale=1) > 0)
+        self.register_buffer("gain", 1 + values.normal(4, scale=0.1))
+        self.register_buffer("level", 1 + values.normal(scale=0.1))
+
+    def compute(self, x):
+        if self.training:
+            with torch.no_grad():
+                self.count.add_(1)
+                self.mask = x.mean(0) > 0
+                self.level = self.level * 0.5 + x.mean() * 0.5
+        opened = (x * self.weight).masked_fill(self.mask, 0.5)
+        return x * self.skip + opened * self.gain * self.level
+
+
 class SharedGradient(Model):
     x, y = (4,), (3,)
 
@@ -361,6 +386,7 @@ CATALOGUE = {
     "mlp": Mlp,
     "conv_bn": ConvBn,
     "ema": Ema,
+    "gated": Gated,
     "shared_gradient": SharedGradient,
     "mixed": Mixed,
     "branches": Branches,

@@ -6,7 +6,7 @@ import unittest
 
 from program import Done, ProgramTest
 
-HISTORIES = pathlib.Path(__file__).resolve().parents[2] / "fixtures" / "histories"
+FIXTURES = pathlib.Path(__file__).resolve().parents[2] / "fixtures"
 
 
 class ExportTest(ProgramTest):
@@ -14,7 +14,8 @@ class ExportTest(ProgramTest):
         folder = self.directory / name.replace("/", "-")
         if not folder.exists():
             folder.mkdir()
-            subprocess.run(["tar", "xJf", str(HISTORIES / f"{name}.tar.xz")], cwd=folder, check=True)
+            of = FIXTURES if name.startswith("dumps/") else FIXTURES / "histories"
+            subprocess.run(["tar", "xJf", str(of / f"{name}.tar.xz")], cwd=folder, check=True)
         return self.lockstep("export", folder.name, "--to", "program", *options)
 
     def plan_of(self, name: str, *options: str) -> tuple[str, dict]:
@@ -40,6 +41,9 @@ class ExportTest(ProgramTest):
         for name in ("hang-epochs", "hang-two-groups", "mutant-extra-forward"):
             _, plan = self.plan_of(name, "--fixed")
             self.assertEqual(len({tuple(calls) for calls in plan.values()}), 1, name)
+
+    def test_of_dumps_nothing_is_made(self) -> None:
+        self.assert_refused(self.export("dumps/18-other-size"), "have dumps, which hold the last calls of each rank only")
 
     def test_it_is_written_where_it_is_asked_for(self) -> None:
         done = self.export("hang-epochs", "--out", "again.py")
