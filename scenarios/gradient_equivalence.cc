@@ -113,10 +113,6 @@ void add_bucketed_ddp(std::vector<Case>& cells) {
   add(5, "float64", {{"model", "mlp"}, {"accumulate", "3"}, {"bucket_cap_bytes", "256"}});
   add(3, "float64", {{"model", "mixed"}, {"find_unused_parameters", "on"}});
   add(3, "float32", {{"model", "mlp"}, {"rows", "uneven"}, {"bucket_cap_bytes", "256"}});
-  // Filled to the byte by weight and bias of a layer: of the last one, and of those before it.
-  add(2, "float64", {{"model", "mlp"}, {"bucket_cap_bytes", "576"}, {"first_bucket_bytes", "144"}});
-  add(2, "float64",
-      {{"model", "mixed"}, {"find_unused_parameters", "on"}, {"bucket_cap_bytes", "64"}});
 }
 
 }  // namespace
@@ -141,13 +137,16 @@ std::vector<Case> GradientEquivalence::cells() const {
   for (Case& cell : replica_gradient_cells())
     cells.push_back(std::move(cell));
   cells.push_back(cell_of(3, "float64", {{"model", "mixed"}, {"static_graph", "on"}}));
-  cells.push_back(
-      cell_of(2, "float64",
-              {{"model", "mlp"}, {"bucket_cap_bytes", "576"}, {"first_bucket_bytes", "144"}}));
-  cells.push_back(
-      cell_of(2, "float64",
-              {{"model", "mixed"}, {"find_unused_parameters", "on"}, {"bucket_cap_bytes", "64"}}));
   for (const char* implementation : {"ddp", "bucketed_ddp"}) {
+    // Filled to the byte by weight and bias of a layer: of the last one, and of those before it.
+    cells.push_back(
+        cell_of(2, "float64",
+                {{"model", "mlp"}, {"bucket_cap_bytes", "576"}, {"first_bucket_bytes", "144"}},
+                implementation));
+    cells.push_back(
+        cell_of(2, "float64",
+                {{"model", "mixed"}, {"find_unused_parameters", "on"}, {"bucket_cap_bytes", "64"}},
+                implementation));
     cells.push_back(cell_of(3, "float64", {{"model", "branches"}, {"find_unused_parameters", "on"}},
                             implementation));
     cells.push_back(cell_of(
