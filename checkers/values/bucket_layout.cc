@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "harness/model/coverage.h"
+#include "harness/model/observed_values.h"
 
 namespace lockstep::checkers {
 namespace {
@@ -102,10 +103,7 @@ Verdict BucketLayout::check(const Job& job) const {
     return verdict.skip("no rank tells its buckets");
   std::map<std::string, std::pair<const Observation*, RankSet>> wrong;
   for (const auto& [at, seen] : last) {
-    const auto rows = run.tensor
-                          ? run.tensor(*seen)
-                          : Result<Tensor>(Error{Error::Kind::kMalformedHistory,
-                                                 "the values of tensors cannot be read", ""});
+    const auto rows = values_of(run, *seen);
     if (!rows)
       return verdict.because(incomplete(rows.error().what));
     const Buckets buckets = buckets_in(rows->values);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "harness/model/coverage.h"
+#include "harness/model/observed_values.h"
 
 namespace lockstep::checkers {
 namespace {
@@ -65,10 +66,7 @@ Verdict ReplicaMemory::check(const Job& job) const {
   for (const Observation& observation : run.observations) {
     if (observation.name != "memory/peak" || observation.role != Role::kRank)
       continue;
-    const auto peaks = run.tensor
-                           ? run.tensor(observation)
-                           : Result<Tensor>(Error{Error::Kind::kMalformedHistory,
-                                                  "the values of tensors cannot be read", ""});
+    const auto peaks = values_of(run, observation);
     if (!peaks)
       return verdict.because(incomplete(peaks.error().what));
     if (peaks->values.size() < 2)

@@ -74,6 +74,12 @@ std::vector<Sighting> sightings(const Run& run, const std::vector<std::string_vi
   return ordered;
 }
 
+Result<Tensor> values_of(const Run& run, const Observation& observation) {
+  if (!run.tensor)
+    return Error{Error::Kind::kMalformedHistory, "the values of tensors cannot be read", ""};
+  return run.tensor(observation);
+}
+
 std::optional<double> largest_difference(const Run& run, const Observation& a,
                                          const Observation& b) {
   if (!run.tensor || a.shape != b.shape)

@@ -48,6 +48,9 @@ inline bool identical(const Observation& a, const Observation& b) {
   return a.digest == b.digest && a.dtype == b.dtype && a.shape == b.shape;
 }
 
+/// Of its file. Errors: kMalformedHistory, where it cannot be read.
+Result<Tensor> values_of(const Run& run, const Observation& observation);
+
 /// Largest |a - b|; none if a file cannot be read or shapes differ. Not finite if either is not.
 std::optional<double> largest_difference(const Run& run, const Observation& a,
                                          const Observation& b);
