@@ -45,7 +45,7 @@ BUGS = [
      " : at::zeros({input.size(1)}, input.options()), state.running_mean.defined() ? state.running_var"
      " : at::ones({input.size(1)}, input.options()), false, 0, state.eps,"
      " at::globalContext().userEnabledCuDNN())"),
-    ("empty_batch_moves_running_values", "sync_batch_norm", "share = share * moments.count.gt(0);", ""),
+    ("empty_batch_moves_running_values", "sync_batch_norm", "share = share * moments.count.clamp_max(1);", ""),
     ("backward_memory_to_replica_0", "rank_host/replica_memory", "known == replica_of_.end() ? 0 : known->second", "0"),
     ("hooks_stay_after_the_end", "bucket_reducer", "hook.accumulator->del_post_hook(hook.key);", ""),
     ("points_all_fake", "gradient_penalty", "share * real + (1 - share) * fake", "fake + 0 * share * real"),

@@ -65,14 +65,19 @@ class Builder:
                 return left
             bad = {int(line) - 1 for line in re.findall(r'^(?:In file included from )?mutant:(\d+)', errors, re.M)}
             bad |= {int(line) - 1 for line in re.findall(r'^\s+from mutant:(\d+)', errors, re.M)}
-            # A mutant of another type may spoil what stands around it only.
-            bad = bad or {int(number) for number in re.findall(r"^after (\d+):\d+:\d+: +(?:error|required)", errors, re.M)}
             kept = [mutant for mutant in left if mutant.number not in bad]
-            if len(kept) == len(left):
-                self.say(f"{file}: the compiler blames no mutant: one by one")
-                kept = [mutant for mutant in left if self.compiles(file, [mutant])]
-            left = kept
+            # A mutant of another type may spoil only what stands around it, and no error is on its own line.
+            left = kept if len(kept) < len(left) else self.halved(file, left)
         return left
+
+    def halved(self, file, mutants):
+        """Those that compile of mutants that together do not."""
+        if len(mutants) < 2:
+            return []
+        middle = len(mutants) // 2
+        halves = [mutants[:middle], mutants[middle:]]
+        kept = [mutant for half in halves for mutant in (half if self.compiles(file, half) else self.halved(file, half))]
+        return kept if len(kept) < len(mutants) else mutants[:middle]
 
     def object_of(self, file, mutants):
         path = self.write(file, mutants)

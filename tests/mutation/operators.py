@@ -31,6 +31,7 @@ CLOSED = {
 MESSAGES = {"TORCH_WARN", "TORCH_CHECK", "c10::str", "std::to_string"}
 # What no program can tell: room that is made beforehand, and which of two comes first where that is all the same.
 SILENT = r"^TORCH_WARN|^[\w.>-]+\.reserve\("
+CONVERSIONS = ("std::move", "static_cast")  # Left out, the compiler makes them.
 SYMMETRIC = {"std::min", "std::max", "std::swap", "at::equal"}
 OPERANDS = {"identifier", "field_expression", "call_expression", "subscript_expression"}
 
@@ -143,7 +144,7 @@ def call(source, node, add):
         method = source.text(function.child_by_field_name("field"))
         operator = "detach" if method == "detach" else "removed call"
         add(operator, node, "expression", source.text(function.child_by_field_name("argument")))
-    elif texts and not source.text(function).startswith("std::move"):
+    elif texts and not source.text(function).startswith(CONVERSIONS):
         add("removed call", node, "expression", texts[0])
     for i in range(len(texts) - 1 if source.text(function) not in SYMMETRIC else 0):
         swapped = texts[:i] + [texts[i + 1], texts[i]] + texts[i + 2 :]

@@ -7,10 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <torch/csrc/distributed/c10d/comm.hpp>
-#include <torch/csrc/distributed/c10d/reducer.hpp>
 
-#include "fixtures/implementations/bucket_assignment.h"
 #include "fixtures/implementations/ddp.h"
 #include "tests/torch/training.h"
 
@@ -87,53 +84,6 @@ TEST(BucketedDdp, HasTheBitsOfTheReducerInFloatsWhereTheBucketsAreTheSame) {
 }
 
 // ---- Buckets.
-
-std::vector<std::vector<std::size_t>> torchs_buckets(const std::vector<Tensor>& tensors,
-                                                     const std::vector<std::size_t>& limits) {
-  return std::get<0>(c10d::compute_bucket_assignment_by_size(tensors, limits));
-}
-
-TEST(BucketAssignment, ComputeBucketAssignmentTest) {
-  using Buckets = std::vector<std::vector<std::size_t>>;
-  std::vector<Tensor> single;
-  for (const std::int64_t numel : {100, 200, 100, 50})
-    single.push_back(at::empty({numel}, at::kFloat));
-  std::vector<Tensor> mixed;
-  for (int i = 0; i < 3; ++i) {
-    mixed.push_back(at::empty({50}, at::kFloat));
-    mixed.push_back(at::empty({25}, at::kDouble));
-  }
-  const std::vector<Tensor> tens(4, at::empty({10}, at::kFloat));
-  const struct {
-    const char* name;
-    std::vector<Tensor> tensors;
-    std::vector<std::size_t> limits;
-    Buckets expected;
-  } cases[] = {{"test_single_limit_single_dtype", single, {400}, {{0}, {1}, {2}, {3}}},
-               {"test_single_limit_multi_dtype", mixed, {400}, {{0, 2}, {1, 3}, {4}, {5}}},
-               {"test_multi_limit_single_dtype", tens, {40, 80}, {{0}, {1, 2}, {3}}},
-               {"test_multi_limit_multi_dtype", mixed, {200, 400}, {{0}, {1}, {2, 4}, {3, 5}}}};
-  for (const auto& one : cases) {
-    EXPECT_EQ(parallel::assign_buckets(one.tensors, one.limits), one.expected) << one.name;
-    EXPECT_EQ(torchs_buckets(one.tensors, one.limits), one.expected) << one.name;
-  }
-}
-
-TEST(BucketAssignment, IsTorchsOnAnyTensors) {
-  std::uint32_t state = 1;
-  const auto draw = [&](std::uint32_t below) {
-    state = state * 1664525U + 1013904223U;
-    return (state >> 8U) % below;
-  };
-  for (int trial = 0; trial < 200; ++trial) {
-    std::vector<Tensor> tensors;
-    for (std::uint32_t i = 1 + draw(12); i > 0; --i)
-      tensors.push_back(at::empty({1 + static_cast<std::int64_t>(draw(40))},
-                                  draw(3) == 0 ? at::kDouble : at::kFloat));
-    const std::vector<std::size_t> limits{40 + draw(100), 80 + draw(300)};
-    EXPECT_EQ(parallel::assign_buckets(tensors, limits), torchs_buckets(tensors, limits));
-  }
-}
 
 TEST(BucketedDdp, TakesTheOrderOfRank0) {
   const auto buckets = run_ranks(2, [](RankContext& context) -> std::string {
@@ -237,44 +187,6 @@ TEST(Ddp, StaticGraphAllowsUnusedParametersAndSeveralUses) {
   });
 }
 
-// A hook that sums, whatever the Reducer would divide by.
-class SumHook : public c10d::CommHookInterface {
- public:
-  explicit SumHook(parallel::Group group) : group_(std::move(group)) {}
-  c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
-    std::vector<Tensor> tensors{bucket.getBufferRef()};
-    return group_->allreduce(tensors)->getFuture();
-  }
-  Tensor parseHookResult(const c10::IValue& result) override {
-    return c10d::detail::parseCppCommHookResult(result);
-  }
-
- private:
-  parallel::Group group_;
-};
-
-double gradient_with(RankContext& context, const DdpOptions& options) {
-  const Tensor weight = leaf(at::ones({1}));
-  const auto ddp = Ddp::wrap(
-      make_module({{"weight", weight}}, [&](const Tensor& input) { return weight * input; }),
-      context.group, options);
-  ddp->forward(at::full({1}, context.rank + 1.0)).backward();
-  return weight.grad().item<double>();
-}
-
-TEST(Ddp, CommunicationHook) {
-  run_ranks(2, [](RankContext& context) -> std::string {
-    const auto sum = [](const parallel::Group& group) { return std::make_unique<SumHook>(group); };
-    require(gradient_with(context, {.comm_hook = sum}) == 3, "the sum of a hook");
-    require(gradient_with(context, {.compress_to_half = true}) == 1.5,
-            "the mean in half precision");
-    require_text(
-        raised([&] { gradient_with(context, {.comm_hook = sum, .compress_to_half = true}); }),
-        {"not both"});
-    return "";
-  });
-}
-
 TEST(BucketedDdp, RefusesWhatOnlyDdpHas) {
   run_ranks(1, [](RankContext& context) -> std::string {
     const Tensor weight = leaf(at::ones({1}));
@@ -283,27 +195,6 @@ TEST(BucketedDdp, RefusesWhatOnlyDdpHas) {
                                      {.static_graph = true});
                  }),
                  {"bucketed_ddp", "static_graph", "use Ddp"});
-    return "";
-  });
-}
-
-TYPED_TEST(BothDdps, BroadcastAfterForwardLeavesBuffersEqual) {
-  run_ranks(2, [](RankContext& context) -> std::string {
-    const Tensor weight = leaf(at::ones({1}, at::kDouble));
-    Tensor seen = at::zeros({1}, at::kDouble);
-    const auto ddp = TypeParam::wrap(make_module({{"weight", weight}},
-                                                 [&](const Tensor& input) {
-                                                   const at::NoGradGuard no_grad;
-                                                   seen.copy_(input);
-                                                   const at::AutoGradMode grad(true);
-                                                   return weight * input;
-                                                 },
-                                                 {{"seen", seen}}),
-                                     context.group, {.broadcast_after_forward = true});
-    for (int step = 0; step < 2; ++step) {
-      ddp->forward(at::full({1}, context.rank + 1.0, at::kDouble)).backward();
-      require(seen.item<double>() == 1, "rank 0's value after the forward");
-    }
     return "";
   });
 }

@@ -105,25 +105,6 @@ TEST(Collectives, AllGather) {
                      [](const Tensors& inputs) { return same_for_all(inputs, at::stack(inputs)); });
 }
 
-TEST(Collectives, Broadcast) {
-  require_collective(
-      3,
-      [](const Tensor& input, const auto& group) { return parallel::broadcast(input, 1, group); },
-      [](const Tensors& inputs) {
-        return same_for_all(inputs, inputs[1] + 0 * at::stack(inputs).sum(0));
-      });
-}
-
-TEST(Collectives, ReduceSum) {
-  require_collective(
-      3,
-      [](const Tensor& input, const auto& group) { return parallel::reduce_sum(input, 2, group); },
-      [](const Tensors& inputs) {
-        const Tensor none = inputs[0] * 0;
-        return Tensors{none, none, at::stack(inputs).sum(0)};
-      });
-}
-
 TEST(Collectives, LeaveTheCallersTensorAlone) {
   run_ranks(2, [](RankContext& context) -> std::string {
     const Tensor transposed = at::arange(6, at::kDouble).reshape({2, 3}).t() + context.rank;
@@ -137,9 +118,8 @@ TEST(Collectives, LeaveTheCallersTensorAlone) {
 
 // Runs `body` for every replica in a thread of its own; returns what each raised, "" for nothing.
 std::vector<std::string> in_threads(
-    std::size_t replicas, std::chrono::milliseconds deadline,
-    const std::function<void(std::size_t, StatisticsExchange&)>& body) {
-  ReplicaExchange exchange(static_cast<std::int64_t>(replicas), deadline);
+    std::size_t replicas, const std::function<void(std::size_t, StatisticsExchange&)>& body) {
+  ReplicaExchange exchange(static_cast<std::int64_t>(replicas));
   std::vector<std::string> raised(replicas);
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < replicas; ++i) {
@@ -157,8 +137,6 @@ std::vector<std::string> in_threads(
   return raised;
 }
 
-constexpr std::chrono::minutes kFarAway{10};
-
 // One backward, in one thread, through the graphs that all replicas built.
 TEST(ReplicaExchange, IsDifferentiableThroughAllReplicasAtOnce) {
   const Together together = [](const Tensors& inputs) {
@@ -166,8 +144,7 @@ TEST(ReplicaExchange, IsDifferentiableThroughAllReplicasAtOnce) {
   };
   const Tensors inputs = inputs_of(3);
   Tensors losses(3);
-  for (const std::string& raised :
-       in_threads(3, kFarAway, [&](std::size_t i, StatisticsExchange&exchange) {
+  for (const std::string& raised : in_threads(3, [&](std::size_t i, StatisticsExchange&exchange) {
          losses[i] = loss_of(i, exchange.all_reduce_sum(inputs[i]));
        }))
     EXPECT_EQ(raised, "");
@@ -180,7 +157,7 @@ TEST(ReplicaExchange, IsDifferentiableThroughAllReplicasAtOnce) {
 }
 
 TEST(ReplicaExchange, KeepsManyMeetingsApart) {
-  const auto raised = in_threads(4, kFarAway, [](std::size_t i, StatisticsExchange& exchange) {
+  const auto raised = in_threads(4, [](std::size_t i, StatisticsExchange& exchange) {
     const Tensor own = at::full({1}, static_cast<double>(i), at::kDouble);
     for (int round = 0; round < 200; ++round) {
       const Tensor rows = exchange.all_gather(own + 10 * round);
@@ -191,7 +168,7 @@ TEST(ReplicaExchange, KeepsManyMeetingsApart) {
 }
 
 TEST(ReplicaExchange, AReplicaThatThrowsEndsTheWaitOfTheOthers) {
-  const auto raised = in_threads(3, kFarAway, [](std::size_t i, StatisticsExchange& exchange) {
+  const auto raised = in_threads(3, [](std::size_t i, StatisticsExchange& exchange) {
     exchange.all_gather(at::ones({1}));
     if (i == 1)
       throw std::runtime_error("the cause");
@@ -203,7 +180,7 @@ TEST(ReplicaExchange, AReplicaThatThrowsEndsTheWaitOfTheOthers) {
 }
 
 TEST(ReplicaExchange, AReplicaThatReturnsEarlyEndsTheWaitOfTheOthers) {
-  const auto raised = in_threads(3, kFarAway, [](std::size_t i, StatisticsExchange& exchange) {
+  const auto raised = in_threads(3, [](std::size_t i, StatisticsExchange& exchange) {
     if (i != 0)
       exchange.all_gather(at::ones({1}));
   });
@@ -211,38 +188,14 @@ TEST(ReplicaExchange, AReplicaThatReturnsEarlyEndsTheWaitOfTheOthers) {
   EXPECT_NE(raised[1].find("replica 0 ended before exchange 1"), std::string::npos) << raised[1];
 }
 
-TEST(ReplicaExchange, AReplicaThatIsOnlyLateIsWaitedForUntilTheDeadline) {
-  // Replica 1 comes only after replica 0 has given up.
-  std::mutex gives_up;
-  gives_up.lock();
-  std::string raised;
-  in_threads(2, std::chrono::milliseconds(50), [&](std::size_t i, StatisticsExchange& exchange) {
-    if (i == 1) {
-      const std::lock_guard<std::mutex> after(gives_up);
-      return;
-    }
-    try {
-      exchange.all_gather(at::ones({1}));
-    } catch (const parallel::ReplicaGone& error) {
-      raised = error.what();
-    }
-    gives_up.unlock();
+TEST(ReplicaExchange, WhatCannotBePutTogetherIsAnErrorOfTheLastReplica) {
+  auto raised = in_threads(2, [](std::size_t i, StatisticsExchange& exchange) {
+    exchange.all_gather(at::ones({static_cast<std::int64_t>(i) + 1}));
   });
-  EXPECT_EQ(raised, "replica 1 did not come to exchange 1 within 50 ms (1 of 2 replicas came)");
-}
-
-TEST(ReplicaExchange, WhatCannotBePutTogetherIsAnErrorOfAllReplicas) {
-  for (const auto& raised : in_threads(2, kFarAway, [](std::size_t i, StatisticsExchange&exchange) {
-         exchange.all_gather(at::ones({static_cast<std::int64_t>(i) + 1}));
-       }))
-    EXPECT_NE(raised.find("stack expects each tensor to be equal size"), std::string::npos)
-        << raised;
-  for (const auto& raised : in_threads(2, kFarAway, [](std::size_t i, StatisticsExchange&exchange) {
-         const at::AutoGradMode mode(i == 0);
-         exchange.all_gather(at::ones({1}));
-       }))
-    EXPECT_NE(raised.find("replicas differ in whether gradients are recorded"), std::string::npos)
-        << raised;
+  if (raised[0].find("stack expects each tensor to be equal size") == std::string::npos)
+    std::swap(raised[0], raised[1]);
+  EXPECT_NE(raised[0].find("stack expects each tensor to be equal size"), std::string::npos);
+  EXPECT_NE(raised[1].find("ended before exchange 1"), std::string::npos) << raised[1];
 }
 
 }  // namespace

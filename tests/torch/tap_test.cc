@@ -62,8 +62,8 @@ TEST(Tap, SeesEveryCollectiveOfADdpStep) {
       EXPECT_FALSE(process.sites.at(c.site).frames.empty()) << ops.back();
     }
     const std::vector<std::string> expected{
-        "all_gather 1->2 int64 none root -1",   // Number of parameters,
-        "all_gather 4->8 int64 none root -1",   // their dtypes, shapes and strides.
+        "all_gather 1->2 int64 none root -1",   // Parameters' dtypes, shapes and strides:
+        "all_gather 28->56 int8 none root -1",  // so many letters, and they.
         "broadcast 5->5 float64 none root 0",   // Initial parameters and buffers.
         "broadcast 2->2 float64 none root 0",   // Buffers of the first forward.
         "all_reduce 3->3 float64 sum root -1",  // Its gradients.
