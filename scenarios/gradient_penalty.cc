@@ -59,6 +59,7 @@ std::vector<Case> GradientPenalty::cells() const {
       cells.push_back(
           cell_of(implementation, size, penalty, {{"model", "critic_bn"}, {"sync_bn", "on"}}));
     }
+    cells.push_back(cell_of(implementation, 2, "wgan_gp", {{"model", "critic"}, {"loss", "sum"}}));
   }
   return cells;
 }
@@ -81,6 +82,7 @@ Result<void> GradientPenalty::converse(Conversation& talk, const Case& cell) con
     StepPlan plan;
     plan.step = step;
     plan.rows = rows_of(cell);
+    plan.loss = cell.option("loss", "mean");
     plan.penalty = {cell.option("penalty", "wgan_gp"), kWeight};
     if (auto computed = reference_step(talk, *training, plan); !computed)
       return computed;

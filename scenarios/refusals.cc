@@ -50,10 +50,13 @@ std::vector<Case> normalisations() {
 
 // By the second of two forwards: it would put rank 0's buffers into what the first one's backward
 // reads. Not all that it reads has changed, nor is all that has changed read.
-Case overwritten_buffer(const char* implementation) {
-  return cell_of(
-      implementation, 2, "overwritten",
-      {{"model", "gated"}, {"broadcast_buffers", "on"}, {"refuses", "step"}, {"naming", "'mask'"}});
+std::vector<Case> overwritten_buffers(const char* implementation) {
+  std::vector<Case> cells;
+  for (const auto& [model, naming] : {std::pair("gated", "'mask'"), std::pair("scaled", "'scale'")})
+    cells.push_back(cell_of(
+        implementation, 2, "overwritten",
+        {{"model", model}, {"broadcast_buffers", "on"}, {"refuses", "step"}, {"naming", naming}}));
+  return cells;
 }
 
 // By the next forward: the backward before it has left a parameter out, so nothing was averaged.
@@ -87,10 +90,10 @@ std::vector<Case> unfit_replicas(const char* implementation) {
     const char* refuses{};
     const char* naming{};
   };
-  constexpr Kind kKinds[] = {{"devices", "wrap", "device"},
-                             {"alone", "wrap", "replica"},
-                             {"parameter", "step", "parameter"},
-                             {"buffer", "step", "buffer"}};
+  constexpr Kind kKinds[] = {
+      {"devices", "wrap", "device"},        {"alone", "wrap", "replica"},
+      {"parameter", "step", "parameter"},   {"buffer", "step", "buffer"},
+      {"copy", "step", "is to be made of"}, {"buffers", "step", "buffers, the module"}};
   std::vector<Case> cells;
   for (const Kind& kind : kKinds)
     cells.push_back(cell_of(implementation, 1, kind.how,
@@ -101,10 +104,13 @@ std::vector<Case> unfit_replicas(const char* implementation) {
   return cells;
 }
 
-// Replicas whose outputs have no common form: a tensor beside a tuple, a tuple that is shorter.
+// Replicas whose outputs have no common form: a tensor beside a tuple, a tuple that is shorter. And
+// two arguments of a module that takes one.
 std::vector<Case> unlike_outputs() {
-  std::vector<Case> cells;
-  for (const char* unfit : {"first_tensor", "second_tensor", "shorter"})
+  std::vector<Case> cells{cell_of(
+      "dp", 1, "no_call",
+      {{"model", "mlp"}, {"replicas", "2"}, {"refuses", "step"}, {"naming", "Module::call"}})};
+  for (const char* unfit : {"first_tensor", "second_tensor", "shorter", "numbers"})
     cells.push_back(
         cell_of("dp", 1, unfit,
                 {{"model", "mlp"}, {"replicas", "2"}, {"refuses", "step"}, {"naming", "gather"}}));
@@ -125,6 +131,7 @@ std::vector<Case> samplers() {
                              {"distributed_bucket", {"batch", "batch"}},
                              {"distributed_bucket", {"bounds", "boundaries"}},
                              {"distributed_bucket", {"order", "ascending"}},
+                             {"distributed_bucket", {"last_order", "ascending"}},
                              {"distributed_bucket", {"outside", "outside"}}};
   std::vector<Case> cells;
   for (const Kind& kind : kKinds)
@@ -133,6 +140,18 @@ std::vector<Case> samplers() {
   cells.push_back(cell_of("repeated_augmentation", 2, "repeats",
                           {{"refuses", "epoch"}, {"naming", "repeats"}, {"repeats", "0"}}));
   return cells;
+}
+
+// Joins that cannot be: a second one at the same time, one of a static graph.
+std::vector<Case> joins() {
+  const auto refused = [](const char* implementation, const char* unfit,
+                          std::map<std::string, std::string> options) {
+    options.insert({{"model", "mlp"}, {"join", "initial"}, {"refuses", "wrap"}});
+    return cell_of(implementation, 2, unfit, std::move(options));
+  };
+  return {refused("ddp", "joined", {{"naming", "another Join"}}),
+          refused("bucketed_ddp", "joined", {{"naming", "another Join"}}),
+          refused("ddp", "static_join", {{"static_graph", "on"}, {"naming", "static graph"}})};
 }
 
 // One rank's module is another one than that of the others.
@@ -192,7 +211,8 @@ Result<void> unfit_step(Conversation& talk, Training& training, const Case& cell
     plan.forwards = 2;
   if (cell.world_size == 1)
     plan.rows = {6};
-  if (unfit == "first_tensor" || unfit == "second_tensor" || unfit == "shorter")
+  if (unfit == "first_tensor" || unfit == "second_tensor" || unfit == "shorter" ||
+      unfit == "numbers" || unfit == "no_call")
     plan.argument = 2.5;
   if (unfit == "replica") {
     if (auto asked = talk.ask_rank(
@@ -222,7 +242,8 @@ std::vector<Case> RefusedInputs::cells() const {
     for (Case& cell : modules_that_differ(implementation))
       cells.push_back(std::move(cell));
     cells.push_back(unfinished_reduction(implementation));
-    cells.push_back(overwritten_buffer(implementation));
+    for (Case& cell : overwritten_buffers(implementation))
+      cells.push_back(std::move(cell));
   }
   cells.push_back(cell_of(
       "bucketed_ddp", 2, "static",
@@ -235,6 +256,7 @@ std::vector<Case> RefusedInputs::cells() const {
     add(unfit_replicas(implementation));
   }
   add(unlike_outputs());
+  add(joins());
   add(normalisations());
   add(samplers());
   return cells;

@@ -25,13 +25,42 @@ std::map<Rank, const Request*> last_requests(const Run& run, const std::string& 
   return last;
 }
 
-Finding not_refused(const std::string& message, const std::string& unfit) {
+Finding finding_of(Code code) {
   Finding finding;
-  finding.code = Code::kNotRefused;
+  finding.code = code;
   finding.step = 0;
   finding.confidence = Confidence::kCertain;
+  return finding;
+}
+
+Finding not_refused(const std::string& message, const std::string& unfit) {
+  Finding finding = finding_of(Code::kNotRefused);
   finding.tell(EvidenceKind::kRule, {}, "the case is unfit by its {}, in `{}`", unfit, message);
   return finding;
+}
+
+/// Where nothing is to be refused: whether something was.
+Verdict of_a_healthy_case(const Run& run, Verdict verdict) {
+  const auto& marks = run.plan.expected_marks;
+  if (run.requests.empty() || std::find(marks.begin(), marks.end(), "refused") != marks.end())
+    return verdict.skip("a refusal is no fault in this case");
+  Finding finding = finding_of(Code::kRefusedInVain);
+  for (const Request& request : run.requests) {
+    if (request.role != Role::kRank || !request.rank)
+      continue;
+    verdict.examined["answers"] += 1;
+    if (request.outcome != "refused")
+      continue;
+    finding.affected.insert(*request.rank);
+    finding.headline = fmt::format("{} refused `{}`, and nothing in it would have gone wrong",
+                                   words(finding.affected), request.message);
+    finding.tell_of(EvidenceKind::kException, {*request.rank}, "{}",
+                    request.text.substr(0, request.text.find('\n')));
+  }
+  verdict.outcome = finding.affected.empty() ? Outcome::kPass : Outcome::kFail;
+  if (!finding.affected.empty())
+    verdict.findings.push_back(std::move(finding));
+  return verdict;
 }
 
 }  // namespace
@@ -40,11 +69,8 @@ Verdict Refusals::check(const Job& job) const {
   const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
   const std::string message = option(run, "refuses");
-  if (message.empty()) {
-    verdict.outcome = Outcome::kSkipped;
-    verdict.reason = "nothing in this case is to be refused";
-    return verdict;
-  }
+  if (message.empty())
+    return of_a_healthy_case(run, std::move(verdict));
   const std::string naming = option(run, "naming");
   RankSet accepted;
   RankSet refused;

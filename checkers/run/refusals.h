@@ -1,6 +1,6 @@
 // LS507: what cannot be right is refused, by every rank, and the refusal says what it is about. The
 // options of the case say which message is to be refused (`refuses`) and what the text of a rank
-// must name (`naming`).
+// must name (`naming`). LS510: nothing is refused where the case is right.
 #pragma once
 
 #include "harness/model/job.h"

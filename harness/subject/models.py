@@ -192,6 +192,23 @@ class Gated(Model):
         return x * self.skip + opened * self.gain * self.level
 
 
+class Scaled(Model):
+    """A batch normalisation whose weight is a buffer that each forward puts another in the place of."""
+
+    x, y = (4,), (4,)
+
+    def __init__(self, values):
+        super().__init__()
+        self.weight = nn.Parameter(values.normal(4, scale=1))
+        self.register_buffer("scale", 1 + values.normal(4, scale=0.1))
+
+    def compute(self, x):
+        if self.training:
+            with torch.no_grad():
+                self.scale = self.scale * 0.5 + x.mean(0) * 0.5
+        return nn.functional.batch_norm(x * self.weight, None, None, self.scale, training=True)
+
+
 class SharedGradient(Model):
     x, y = (4,), (3,)
 
@@ -217,6 +234,7 @@ class Mixed(Model):
         self.frozen = nn.Parameter(values.normal(4, scale=0.5), requires_grad=False)
         self.scalar = nn.Parameter(values.normal(scale=0.5))
         self.transposed = nn.Parameter(values.normal(3, 4, scale=0.5).t())
+        self.sliced = nn.Parameter(values.normal(4, 6, scale=0.5)[:, ::2])
         # Modules have methods of these names, so that only the dictionaries can hold them.
         self._parameters["bfloat16"] = nn.Parameter(values.normal_as(torch.bfloat16, 3, scale=0.5))
         self.unused = nn.Parameter(values.normal(2, 2, scale=0.5))
@@ -227,7 +245,7 @@ class Mixed(Model):
     def compute(self, x):
         hidden = torch.tanh(self.encoder(x))
         decoded = self.decoder(hidden) * self.scalar + self.frozen
-        return torch.matmul(decoded, self.transposed) + self._parameters["bfloat16"].to(x.dtype)
+        return torch.matmul(decoded, self.transposed + self.sliced) + self._parameters["bfloat16"].to(x.dtype)
 
 
 class Tied(Model):
@@ -387,6 +405,7 @@ CATALOGUE = {
     "conv_bn": ConvBn,
     "ema": Ema,
     "gated": Gated,
+    "scaled": Scaled,
     "shared_gradient": SharedGradient,
     "mixed": Mixed,
     "branches": Branches,

@@ -32,6 +32,22 @@ TEST(Refusals, StaysSilentWhereAllRefuse) {
   EXPECT_EQ(check(make_run({{}, {}})).outcome, Outcome::kSkipped);
 }
 
+TEST(Refusals, NothingIsRefusedWhereTheCaseIsRight) {
+  lockstep::Run run = answered({"ok", "refused"}, "a backward is pending\nat a line");
+  run.plan.options.clear();
+  const Verdict verdict = check(run);
+  ASSERT_EQ(verdict.outcome, Outcome::kFail);
+  EXPECT_EQ(verdict.findings.front().code, Code::kRefusedInVain);
+  EXPECT_EQ(verdict.findings.front().affected, RankSet{Rank{1}});
+  EXPECT_EQ(verdict.findings.front().evidence.front().text, "rank 1: a backward is pending");
+
+  run.plan.expected_marks = {"refused"};
+  EXPECT_EQ(check(run).outcome, Outcome::kSkipped);
+  run = answered({"ok", "ok"});
+  run.plan.options.clear();
+  EXPECT_EQ(check(run).outcome, Outcome::kPass);
+}
+
 TEST(Refusals, FiresWhereARankAccepts) {
   const Verdict verdict = check(answered({"refused", "ok"}, "'w'"));
   ASSERT_EQ(verdict.outcome, Outcome::kFail);
