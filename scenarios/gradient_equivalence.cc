@@ -60,7 +60,9 @@ StepPlan step_of(const Case& cell, std::int64_t step) {
   plan.forwards = std::stoll(cell.option("forwards", "1"));
   if (cell.option("rule") == "exact") {
     plan.values = Values::kSmallIntegers;
-    plan.scale = 30;  // Divisible by 2, 3 and 5: division by the world size stays exact.
+    // Divisible by 2, 3 and 5: division by the world size stays exact. So small that half
+    // precision, which a hook may make of it, is exact, too.
+    plan.scale = cell.option("hook").empty() ? 30 : cell.world_size;
     plan.loss = "sum";
   }
   if (cell.option("model") == "branches")
@@ -174,6 +176,10 @@ std::vector<Case> GradientEquivalence::cells(const Subject& subject) const {
   for (const std::int32_t world : {2, 3})
     cells.push_back(subject_cell(cell_of(world, "float64", {{"model", "tied"}}), subject));
   cells.push_back(subject_cell(cell_of(3, "float64", {{"model", "conv_bn"}}), subject));
+  for (const char* hook : {"allreduce", "fp16_compress"})
+    cells.push_back(subject_cell(
+        cell_of(2, "float64", {{"model", "linear_int"}, {"rule", "exact"}, {"hook", hook}}),
+        subject));
   cells.push_back(subject_cell(cell_of(3, "float64", {{"model", "shared_gradient"}}), subject));
   for (const Case& cell : subject_cells(this->cells(), "ddp", subject)) {
     const bool once = subject.of_pytorch || cell.world_size == 3 ||

@@ -26,6 +26,8 @@ constexpr std::array kNeeds{
     Need{"gradient_as_bucket_view", "on", "gradient_as_bucket_view"},
     Need{"ignored", "", "ignored"},
     Need{"join", "", "join"},
+    Need{"join", "disabled", "join_disabled"},
+    Need{"hook", "", "comm_hook"},
     Need{"unfit", "", "refuses_differing"},
     Need{"forwards", "", "buffer_holes"},
     Need{"drop_last", "on", "drop_last"},

@@ -140,7 +140,8 @@ SamplerPromise promise_of(const Run& run) {
                          .shares = word("shares"),
                          .repeats_come = word("repeats_come"),
                          .infinite = word("length") == "infinite",
-                         .by_length = word("batches") == "by_length"};
+                         .by_length = word("batches") == "by_length",
+                         .whole_batches = word("unit") == "batches"};
   const std::string repeats = word("repeats");
   if (!repeats.empty() && repeats.size() < 10 &&
       repeats.find_first_not_of("0123456789") == std::string::npos)

@@ -55,6 +55,7 @@ struct SamplerPromise {
   std::int64_t repeats{1};
   bool infinite{};
   bool by_length{};
+  bool whole_batches{};  ///< The remainder is what is no whole batch of every rank.
 
   [[nodiscard]] bool once() const { return draws == "once" && !infinite; }
 };

@@ -109,7 +109,9 @@ class Shares {
 
   [[nodiscard]] bool count_is_kept(const Shard& shard) const {
     const auto samples = static_cast<std::int64_t>(shard.samples.size());
-    return samples == data_.length / world_ || samples == (data_.length + world_ - 1) / world_;
+    const std::int64_t step = allowed_.unit / world_;  // A sample, or a batch.
+    return samples > data_.length / world_ - step &&
+           samples < (data_.length + world_ - 1) / world_ + step;
   }
 
   /// Ranks whose count is another than that of most; all of them where there are no most.

@@ -20,6 +20,8 @@ double log_factorial(std::int64_t n) { return std::lgamma(static_cast<double>(n)
 Allowance allowance(const SamplerPromise& promise, const Dataset& dataset, std::int32_t world) {
   Allowance allowed;
   allowed.unit = world;
+  if (promise.whole_batches || (promise.by_length && promise.remainder == "drop"))
+    allowed.unit *= dataset.batch_size;
   if (promise.by_length) {
     allowed.groups.resize(dataset.boundaries.size() - 1);
     for (std::int64_t sample = 0; sample < dataset.length; ++sample) {
@@ -29,8 +31,6 @@ Allowance allowance(const SamplerPromise& promise, const Dataset& dataset, std::
         allowed.outside.push_back(sample);
     }
     std::erase_if(allowed.groups, [](const Samples& group) { return group.empty(); });
-    if (promise.remainder == "drop")
-      allowed.unit *= dataset.batch_size;
   } else {
     allowed.groups.emplace_back();
     for (std::int64_t sample = 0; sample < dataset.length; ++sample)

@@ -77,9 +77,10 @@
 // Contract words: gradient = mean_of_rank_means | global_sample_mean | sum; buffers = rank0 | local
 // | synchronised; uneven = join | drop | pad | refuse; statistics = global. Of a sampler: order =
 // shuffled | sequential; draws = once | repeated (repeats: how often) | with_replacement; remainder
-// = pad | drop | keep; length = finite | infinite; batches = any | by_length; outside (of all
-// buckets) = drop | refuse; shares = strided | blocks; repeats_come = in_a_row. Of gradients:
-// unused = none | zero, what a parameter has that nobody used.
+// = pad | drop | keep, of whole samples or, unit = batches, of whole batches of all ranks; length =
+// finite | infinite; batches = any | by_length; outside (of all buckets) = drop | refuse; shares =
+// strided | blocks; repeats_come = in_a_row. Of gradients: unused = none | zero, what a parameter
+// has that nobody used.
 #pragma once
 
 #include <cstdint>

@@ -202,10 +202,12 @@ class Epochs:
         contract["remainder"] = self.remainders[key]
         if contract["remainder"] == "endless":
             contract.update(length="infinite", remainder="keep")
-        elif options.get("drop_last", False):
+        elif options.get("drop_last", False) and contract["remainder"] in ("keep", "pad"):
             contract["remainder"] = "drop"
         if contract["remainder"] == "batches":
             contract["draws"] = ""
+        elif contract["remainder"].endswith(" batches"):
+            contract.update(remainder=contract["remainder"].split()[0], unit="batches")
         return contract
 
     def remainder(self, part, options, rank, world):
@@ -234,18 +236,21 @@ def draws_of(thing):
 
 
 def remainder_of(shares, count, world):
-    """keep, pad, drop; "batches": whole batches are filled up or left out, by a rule that no word of the contract has."""
+    """keep, pad, drop, each of samples or of whole batches; "batches" alone: they are filled up or left out by a rule that no
+    word of the contract has."""
     given = [index for share in shares for index in share]
     if not given:
         return "batches"
     repeated, missed = len(given) - len(set(given)), count - len(set(given))
-    equal = len({len(share) for share in shares}) == 1
+    sizes = [len(share) for share in shares]
+    equal = min(sizes) == max(sizes)
     if repeated == 0 and missed == 0:
-        return "keep"
-    if missed == 0 and equal and repeated == -count % world:
-        return "pad"
-    if repeated == 0 and equal and missed == count % world:
-        return "drop"
+        return "keep batches" if 1 < max(sizes) - min(sizes) <= BATCH_SIZE else "keep"
+    for unit, what in ((world, ""), (world * BATCH_SIZE, " batches")):
+        if missed == 0 and equal and repeated == -count % unit:
+            return "pad" + what
+        if repeated == 0 and equal and missed == count % unit:
+            return "drop" + what
     if (repeated == 0 or missed == 0) and repeated + missed <= world * BATCH_SIZE * BUCKETS and repeated + missed < count / 2:
         return "batches"
     return "keep"

@@ -179,6 +179,10 @@ def is_given(cls, parameters, source, *names):
     return ""
 
 
+def has_parameters(cls, method, *names):
+    return set(names) <= set(signature_of(getattr(cls, method, None)))
+
+
 def features_of_wrapper(cls, shape, parameters, source):
     """What a wrapper declares: by its parameters and attributes, else it is taken as absent."""
     # Not in the source alone: that a word stands somewhere says little.
@@ -189,7 +193,9 @@ def features_of_wrapper(cls, shape, parameters, source):
         "find_unused_parameters": is_given(cls, parameters, "", "find_unused_parameters"),
         "static_graph": is_given(cls, parameters, "", "static_graph"),
         "gradient_as_bucket_view": is_given(cls, parameters, "", "gradient_as_bucket_view"),
-        "join": "join()" if callable(getattr(cls, "join", None)) and "divide_by_initial_world_size" in signature_of(cls.join) else "",
+        "join": "join()" if has_parameters(cls, "join", "divide_by_initial_world_size") else "",
+        "join_disabled": "join(enable=...)" if has_parameters(cls, "join", "enable") else "",
+        "comm_hook": "register_comm_hook()" if has_parameters(cls, "register_comm_hook", "state", "hook") else "",
         "ignored": is_given(cls, {}, source, "parameters_to_ignore", "_ddp_params_and_buffers_to_ignore"),
         "buffer_holes": is_given(cls, {}, source, "require_forward_param_sync"),
         "initial": "its source speaks of it" if BROADCASTS.search(source) else "",
@@ -202,6 +208,8 @@ def features_of_wrapper(cls, shape, parameters, source):
         "static_graph": "no parameter static_graph",
         "gradient_as_bucket_view": "no parameter gradient_as_bucket_view",
         "join": "no join(divide_by_initial_world_size=...): ranks with different numbers of batches are not declared",
+        "join_disabled": "no join(enable=...)",
+        "comm_hook": "no register_comm_hook(): how a bucket is reduced is its own",
         "ignored": "no way to ignore parameters is declared",
         # Who compares them has it raised where one differs; that no other rank is left waiting is a promise of its own.
         "refuses_differing": "that every rank refuses modules that differ, and names the parameter, is not declared",

@@ -9,8 +9,9 @@ import sys
 import torch
 from torch import nn
 
-from . import where
+from . import libraries, where
 from .epochs import sampler_shape
+from .libraries import LIBRARIES
 from .lines import Unsupported
 from .norms import NormAdapter, norm_shape
 from .shapes import Mismatch, Shape, ddp_shape
@@ -18,13 +19,6 @@ from .wrappers import Adapter
 
 KINDS = ("ddp", "dp", "balanced_dp", "sync_bn", "sampler")
 
-# What `--subject torch` stands for: kind, module, name.
-OF_PYTORCH = (
-    ("ddp", "torch.nn.parallel", "DistributedDataParallel"),
-    ("sampler", "torch.utils.data", "DistributedSampler"),
-    ("dp", "torch.nn", "DataParallel"),
-    ("sync_bn", "torch.nn", "SyncBatchNorm"),
-)
 ABSENT = {
     "dp": "not available: on the CPU it is the bare module; needs two CUDA devices",
     "balanced_dp": "not available: replicas within one process need two CUDA devices",
@@ -97,7 +91,7 @@ def found(spec):
     """The object that MODULE:NAME names."""
     module_name, colon, name = spec.rpartition(":")
     if not colon or not module_name or not name:
-        raise need(spec, "names no object", "need MODULE:NAME, as my_pkg.ddp:MyDDP or ./my_ddp.py:MyDDP, or torch")
+        raise need(spec, "names no object", "need MODULE:NAME, as my_pkg.ddp:MyDDP or ./my_ddp.py:MyDDP, or torch, accelerate, lightning")
     try:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
@@ -121,17 +115,23 @@ class Subject:
         if self.known is None:
             if not torch.distributed.is_available():
                 raise need(self.spec, "this torch was built without torch.distributed", "need a torch with USE_DISTRIBUTED=1; another: --python")
-            self.known = self.of_pytorch() if self.spec == "torch" else [self.of_user()]
+            self.known = self.of_library() if self.spec in LIBRARIES else [self.of_user()]
         return self.known
 
-    def of_pytorch(self):
-        wanted = [row for row in OF_PYTORCH if self.kind in ("", row[0])]
+    def of_library(self):
+        library = self.spec
+        try:
+            importlib.import_module(library)
+        except ImportError as error:
+            raise need(library, f"this Python cannot import it: {error}", "need one that can: --python INTERPRETER") from error
         parts = []
-        for kind, module, name in wanted:
-            thing = getattr(importlib.import_module(module), name)
-            parts.append(Part("torch." + name, kind, thing, ABSENT.get(kind, ""), of_pytorch=True))
+        for kind, module, name in LIBRARIES[library]:
+            if self.kind in ("", kind):
+                thing = getattr(importlib.import_module(module) if module else libraries, name)
+                parts.append(Part(f"{library}.{name}", kind, thing, ABSENT.get(kind, ""), of_pytorch=library == "torch"))
         if not parts:
-            raise need("torch", f"serves nothing as {self.kind}", "need --as ddp, sampler, dp or sync_bn, or none for all of them")
+            served = sorted({kind for kind, _, _ in LIBRARIES[library]})
+            raise need(library, f"serves nothing as {self.kind}", f"need --as {' or '.join(served)}, or none for all of them")
         return parts
 
     def of_user(self):

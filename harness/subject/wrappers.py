@@ -93,6 +93,10 @@ class Adapter:
             self.made = call(thing, model, options)
         if shape.form in ("wrapper", "factory") or callable(getattr(self.made, "forward", None)):
             self.run = self.made
+        if "hook" in options:
+            from torch.distributed.algorithms.ddp_comm_hooks import default_hooks  # Imports much.
+
+            self.made.register_comm_hook(None, getattr(default_hooks, f"{options['hook']}_hook"))
         after = dict(list(model.named_parameters()) + list(model.named_buffers()))
         self.changed = any(name not in after or not torch.equal(after[name], value) for name, value in before.items())
         # Gradients that are there before any backward are views of a buffer: they are kept, and set to zero.
@@ -158,6 +162,8 @@ class Adapter:
             getattr(self.made, self.shape.finish)()
 
     def join(self, kind):
+        if kind == "disabled":
+            return self.made.join(enable=False)
         return self.made.join(
             divide_by_initial_world_size=kind != "active",
             throw_on_early_termination=kind == "throw",

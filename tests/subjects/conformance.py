@@ -1,8 +1,9 @@
 """Writes docs/conformance.md: what each implementation does in each cell of the suite, and what PyTorch does in silence.
 
-    python3 -B tests/subjects/conformance.py [--check]     (about five minutes; LOCKSTEP_PROGRAM, LOCKSTEP_PYTHON)
+    python3 -B tests/subjects/conformance.py accelerate=PYTHON lightning=PYTHON [--check]
 
-With --check nothing is written: status 1 where the page is not what was found now. A deviation of PyTorch's that EXPLAINED
+It takes about seven minutes (LOCKSTEP_PROGRAM, LOCKSTEP_PYTHON); PYTHON is one that has the library: `ci/dev third-party`
+makes such. With --check nothing is written: status 1 where the page is not what was found now. A deviation of PyTorch's that EXPLAINED
 does not explain, and an explanation of what deviates no longer, is status 1, too."""
 
 import json
@@ -16,10 +17,20 @@ from suite import FIXTURES, PROGRAM, PYTHON, silence
 
 PAGE = FIXTURES.parents[1] / "docs" / "conformance.md"
 SILENCE = FIXTURES / "silence.py"
-COLUMNS = {
+RUNS = {
     "torch": ("--subject", "torch", "--python", PYTHON),
     "ddp": ("--implementation", "ddp", "--implementation", "distributed"),
     "bucketed_ddp": ("--implementation", "bucketed_ddp"),
+}
+# Of a run, the cells of these implementations; all of them where there are none.
+COLUMNS = {
+    "torch": ("torch", ()),
+    "accelerate": ("accelerate", ("accelerate.wrap_prepared", "accelerate.PreparedLoader")),
+    "split_batches": ("accelerate", ("accelerate.SplitLoader",)),
+    "even_batches=False": ("accelerate", ("accelerate.UnevenLoader",)),
+    "lightning": ("lightning", ()),
+    "ddp": ("ddp", ()),
+    "bucketed_ddp": ("bucketed_ddp", ()),
 }
 # What only hosts of ours are asked: faults, and what a sampler of ours declares beyond PyTorch's.
 NOT_OF_SUBJECTS = ("fault=",)
@@ -67,10 +78,12 @@ def row_of(case):
     return case["scenario"], ", ".join(words)
 
 
-def results_of(report):
+def results_of(report, parts):
     """Of each row: verdicts by world, codes, and why it was not asked."""
     rows = {}
     for case in report["cases"]:
+        if parts and not any(f"/{part}" in case["id"] for part in parts):
+            continue
         if case["mutants"] or case["id"].count("/") == 1 and case["scenario"] not in KINDS:
             continue  # A proof of the checks, or a scenario that has no question for it.
         row = rows.setdefault(row_of(case), {"worlds": {}, "codes": set(), "reason": ""})
@@ -128,7 +141,9 @@ def page(columns, versions, silent):
         "# What implementations do", "",
         paragraph(
             "Made by `python3 -B tests/subjects/conformance.py`. `torch` is `lockstep suite --subject torch` at "
-            f"{versions['torch']}; `ddp` (with the sampler `distributed`) and `bucketed_ddp` are ours, see [suite](suite.md). "
+            f"{versions['torch']}, `accelerate` and `lightning` are what {versions['accelerate']} and {versions['lightning']} "
+            "make of a model and a loader (`--subject accelerate`, `lightning`), `split_batches` and `even_batches=False` "
+            "accelerate's options; `ddp` (with the sampler `distributed`) and `bucketed_ddp` are ours, see [suite](suite.md). "
             "World sizes 2, 3 and 5 come together in a row; -: not asked. No case is loosened for PyTorch's classes: what they do "
             "not declare is not asked, and what deviates from what they declare stands here with [their own words](#deviations)."
         ), "",
@@ -154,13 +169,24 @@ def page(columns, versions, silent):
     return "\n".join(lines) + "\n"
 
 
-def main(check):
+def version_of(python, library):
+    said = subprocess.run([python, "-c", f"import {library}; print({library}.__version__)"], check=True, capture_output=True, text=True)
+    return f"{library} {said.stdout.strip()}"
+
+
+def main(arguments):
+    check = "--check" in arguments
+    pythons = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
+    if set(pythons) != {"accelerate", "lightning"}:
+        raise SystemExit(__doc__)
+    runs = RUNS | {name: ("--subject", name, "--python", python) for name, python in pythons.items()}
     with tempfile.TemporaryDirectory(prefix="lockstep-conformance-") as scratch:
-        reports = {name: report_of(arguments, f"{scratch}/{name}") for name, arguments in COLUMNS.items()}
-    columns = {name: results_of(report) for name, report in reports.items()}
+        reports = {name: report_of(words, f"{scratch}/{name}") for name, words in runs.items()}
+    columns = {name: results_of(reports[run], parts) for name, (run, parts) in COLUMNS.items()}
     text = SILENCE.read_text()
     silent = [(row["name"], docstring(text, row["name"]), row["as_told"]) for row in silence()]
     versions = {"torch": reports["torch"]["versions"]["torch"].split("+")[0]}
+    versions |= {name: version_of(python, name) for name, python in pythons.items()}
     text = page(columns, versions, silent)
     problems = unexplained(columns["torch"]) + [f"no longer so: {name}" for name, _words, as_told in silent if not as_told]
     if check and text != PAGE.read_text():
@@ -172,4 +198,4 @@ def main(check):
 
 
 if __name__ == "__main__":
-    sys.exit(main("--check" in sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))
