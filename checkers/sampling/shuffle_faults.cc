@@ -96,8 +96,9 @@ std::vector<Fault> faults_of_seeds(const SamplerPromise& promise,
 
 std::vector<Fault> faults_of_all_epochs(const SamplerPromise& promise,
                                         const std::vector<const SampledEpoch*>& epochs) {
-  if (promise.order != "shuffled" || promise.remainder != "drop" || !promise.once() ||
-      epochs.size() < 2)
+  // Batches of like lengths leave out the longest, whatever the shuffle.
+  if (promise.order != "shuffled" || promise.remainder != "drop" || promise.whole_batches ||
+      !promise.once() || epochs.size() < 2)
     return {};
   const SampledEpoch& first = *epochs.front();
   const auto world = static_cast<std::int32_t>(first.shards.size());

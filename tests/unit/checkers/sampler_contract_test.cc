@@ -83,6 +83,13 @@ TEST(SamplerContract, WhatIsDeclaredIsHealthy) {
   // Shares that differ by one.
   expect_pass(one_dataset(7, {{{0, 3, 6}, {1, 4}, {2, 5}}},
                           {{"order", "sequential"}, {"remainder", "keep"}}));
+  // Whole batches of four for each rank: filled up, cut off, or dealt out as they are.
+  const std::map<std::string, std::string> batches{{"order", "sequential"}, {"unit", "batches"}};
+  expect_pass(one_dataset(10, {{{0, 2, 4, 6, 8, 0, 2, 4}, {1, 3, 5, 7, 9, 1, 3, 5}}}, batches));
+  expect_pass(one_dataset(10, {{{0, 2, 4, 6}, {1, 3, 5, 7}}},
+                          {{"order", "sequential"}, {"unit", "batches"}, {"remainder", "drop"}}));
+  expect_pass(one_dataset(10, {{{3, 0, 8, 1, 9, 2}, {4, 5, 7, 6}}},
+                          {{"remainder", "keep"}, {"unit", "batches"}}));
   // An epoch that drop_last leaves empty.
   expect_pass(one_dataset(2, {{{}, {}, {}}}, {{"remainder", "drop"}}));
 }
