@@ -255,6 +255,9 @@ std::vector<Case> RefusedInputs::cells() const {
     add(failing_replicas(implementation));
     add(unfit_replicas(implementation));
   }
+  cells.push_back(cell_of(
+      "balanced_dp", 1, "target",
+      {{"model", "mlp"}, {"replicas", "2"}, {"refuses", "step"}, {"naming", "the target has"}}));
   add(unlike_outputs());
   add(joins());
   add(normalisations());

@@ -6,8 +6,9 @@
   mutate.py --report           writes the page and the JSON of what has been judged
   mutate.py --checkers         mutants of checkers/ and harness/model/ against their unit tests
 
-What was judged is kept in BUILD/mutate/NAME/results.jsonl by what a mutant is, not by its number: a run that was broken off, or
-another count, goes on from there. --again forgets it.
+What was judged is kept in BUILD/mutate/NAME/results.jsonl by what a mutant is, not by its number or line: a run that was
+broken off, or another count, or one after an edit of another file, goes on from there. --living judges those anew that
+lived, as after new cells; --again all.
 """
 
 import argparse
@@ -95,23 +96,23 @@ def judged(path):
     if not path.exists():
         return {}
     records = [json.loads(line) for line in path.read_text().splitlines()]
-    return {record["mutant"]: record for record in records}
+    return {record["identity"]: record for record in records if "identity" in record}
 
 
 def judge_all(mutants, judge, path):
     known = judged(path)
     with path.open("a") as results:
         for done, mutant in enumerate(mutants):
-            if mutant.key() not in known:
-                record = {"mutant": mutant.key(), "name": mutant.name, "file": mutant.file, "line": mutant.line,
-                          "operator": mutant.operator, **judge(mutant)}
-                known[mutant.key()] = record
+            if mutant.identity() not in known:
+                record = {"mutant": mutant.key(), "identity": mutant.identity(), "name": mutant.name, "file": mutant.file,
+                          "line": mutant.line, "operator": mutant.operator, **judge(mutant)}
+                known[mutant.identity()] = record
                 results.write(json.dumps(record) + "\n")
                 results.flush()
-            record = known[mutant.key()]
+            record = known[mutant.identity()]
             say(f"{done + 1} of {len(mutants)} done: {record['outcome']:<9} {' '.join(record.get('codes', []))} "
                 f"{mutant.name or mutant.key()} {record.get('cell', record.get('reason', ''))}")
-    return [known[mutant.key()] for mutant in mutants]
+    return [known[mutant.identity()] for mutant in mutants]
 
 
 def by_tests(programs):
@@ -143,6 +144,7 @@ def main():
     parser.add_argument("--checkers", action="store_true")
     parser.add_argument("--at-least", type=float, default=0, help="percent to be killed, else the status is 1")
     parser.add_argument("--again", action="store_true")
+    parser.add_argument("--living", action="store_true")
     parser.add_argument("--report", action="store_true")
     options = parser.parse_args()
     what = "by-hand" if options.by_hand else "checkers" if options.checkers else "suite"
@@ -152,6 +154,9 @@ def main():
     results = folder / "results.jsonl"
     if options.again:
         results.unlink(missing_ok=True)
+    if options.living:
+        killed = [record for record in judged(results).values() if record["outcome"] in report.KILLED]
+        results.write_text("".join(json.dumps(record) + "\n" for record in killed))
     if not options.report:
         builder = Builder(ROOT, build, folder, options.jobs, say)
         files = checker_files(options.file) if options.checkers else implementation_files(options.file)
@@ -166,8 +171,9 @@ def main():
             suite = Suite(programs, folder, options.seed)
             suite.learn(say)
             judge = suite.judge
-        judge_all(mutants, judge, results)
-    records = list(judged(results).values())
+        records = judge_all(mutants, judge, results)
+    else:
+        records = list(judged(results).values())
     (folder / "report.json").write_text(json.dumps(report.summary(records), indent=1) + "\n")
     print(report.page(records), end="")
     return 0 if report.summary(records)["killed_percent"] >= options.at_least else 1

@@ -4,6 +4,7 @@ Each operator proposes edits of a node. What does not compile is sorted out late
 the types (a detach() of what is no tensor, two arguments of different types).
 """
 
+import collections
 import re
 
 from source import Edit, Mutant
@@ -66,6 +67,10 @@ def mutants_of(source):
     for mutant in found:
         edit = mutant.edits[0]
         unique.setdefault((edit.start, edit.end, edit.form, mutant.after), mutant)
+    alike = collections.Counter()
+    for mutant in unique.values():
+        alike[mutant.identity()] += 1
+        mutant.occurrence = alike[mutant.identity()]
     return list(unique.values())
 
 

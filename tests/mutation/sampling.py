@@ -1,7 +1,8 @@
-"""Which mutants of all: evenly over operators, and within an operator evenly over files."""
+"""Which mutants of all: evenly over operators, and within an operator evenly over files. What is drawn of a file does not
+depend on the others, nor on where in it a mutant stands: an edit elsewhere leaves the rest of the sample as it is."""
 
 import collections
-import random
+import hashlib
 
 
 def by_turns(queues):
@@ -14,11 +15,12 @@ def by_turns(queues):
 
 
 def in_drawn_order(mutants, seed):
-    draw = random.Random(seed)
+    def drawn(*words):
+        return hashlib.sha256("\n".join((str(seed), *words)).encode()).digest()
+
     operators = collections.defaultdict(lambda: collections.defaultdict(collections.deque))
-    for mutant in draw.sample(mutants, len(mutants)):
+    for mutant in sorted(mutants, key=lambda mutant: drawn(mutant.identity())):
         operators[mutant.operator][mutant.file].append(mutant)
-    queues = []
-    for _, files in sorted(operators.items()):
-        queues.append(collections.deque(by_turns([files[file] for file in draw.sample(sorted(files), len(files))])))
+    queues = [collections.deque(by_turns([files[file] for file in sorted(files, key=lambda file: drawn(operator, file))]))
+              for operator, files in sorted(operators.items())]
     return list(by_turns(queues))

@@ -35,9 +35,14 @@ class Mutant:
     edits: list
     number: int = -1
     name: str = ""  # Of those written by hand.
+    occurrence: int = 1  # Of the same edit of the same text in the file.
 
     def key(self):
         return f"{self.file}:{self.line} {self.operator} `{self.before}` -> `{self.after}`"
+
+    def identity(self):
+        """Wherever in the file it stands."""
+        return f"{self.file} {self.operator} `{self.before}` -> `{self.after}` {self.occurrence}"
 
 
 class Source:
