@@ -46,6 +46,7 @@ StepPlan plan_of(const Case& cell, std::int64_t step, const RankSet& live) {
   for (std::int32_t rank = 0; rank < cell.world_size; ++rank)
     plan.rows.push_back(kRows[rank % 5]);
   plan.live = live;
+  plan.micro_batches = std::stoll(cell.option("accumulate", "1"));
   plan.divide_by = cell.option("join") == "active" ? static_cast<double>(live.size())
                                                    : static_cast<double>(cell.world_size);
   return plan;
@@ -92,7 +93,7 @@ Result<void> come_together(Conversation& talk, Training& training, const RankSet
   const auto answers = talk.answers_of(told);
   if (!answers)
     return answers.error();
-  if (refused && all_refused(*answers)) {
+  if (refused && !told.empty() && all_refused(*answers)) {
     if (auto marked = talk.mark("refused"); !marked)
       return marked;
   }
@@ -137,6 +138,10 @@ std::vector<Case> UnevenBatches::cells() const {
     cells.push_back(
         cell_of(implementation, 2,
                 {{"model", "mlp"}, {"batches", "2/1"}, {"join", "initial"}, {"epochs", "2"}}));
+    // Of two micro-batches the first is not reduced, which who shadows it must know.
+    cells.push_back(
+        cell_of(implementation, 2,
+                {{"model", "mlp"}, {"batches", "3/1"}, {"join", "initial"}, {"accumulate", "2"}}));
     add(3, "3/0/2", "active", "mixed");
     add(5, "3/4/0/4/2", "initial");
     add(2, "3/3", "disabled");

@@ -28,20 +28,15 @@ FITTING = {
 
 
 def equivalents():
-    """By mutant, why no program can tell it from the original: lines of `FILE:... | REASON`; the line number is left out."""
+    """By mutant, why no program can tell it from the original: lines of `IDENTITY | REASON`."""
     if not EQUIVALENT.exists():
         return {}
     rows = [line.split(" | ", 1) for line in EQUIVALENT.read_text().splitlines() if " | " in line]
     return {mutant.strip(): reason.strip() for mutant, reason in rows}
 
 
-def without_line(mutant):
-    place, _, rest = mutant.partition(" ")
-    return f"{place.split(':')[0]} {rest}"
-
-
 def outcome_of(record, equal):
-    if record["outcome"] not in KILLED and without_line(record["mutant"]) in equal:
+    if record["outcome"] not in KILLED and record["identity"] in equal:
         return "equivalent"
     return record["outcome"]
 

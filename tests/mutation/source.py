@@ -13,6 +13,7 @@ import tree_sitter_cpp
 
 PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cpp.language()))
 CHOSEN = "::lockstep::mutation::chosen"
+LIKE = "::lockstep::mutation::Like"
 
 
 @dataclasses.dataclass
@@ -86,7 +87,8 @@ class Source:
         if parent is not None and (parent.start_byte, parent.end_byte) == place:
             return text
         for number, new in places.pop((*place, "expression"), []):
-            text = "(" + marked(number, f"{CHOSEN}({number}) ? ({new}) :") + f"({text}))"
+            like = f"{LIKE}<decltype(({self.text(node)})), decltype(({new}))>"
+            text = "(" + marked(number, f"{CHOSEN}({number}) ? static_cast<{like}>({new}) :") + f"({text}))"
         for number, new in places.pop((*place, "statement"), []):
             text = "{" + marked(number, f"if ({CHOSEN}({number})) {{ {new} }} else") + "{ " + text + " } }"
         return text
