@@ -107,7 +107,7 @@ class Reader {
       const std::int64_t batched =
           std::accumulate(shard.batch_sizes.begin(), shard.batch_sizes.end(), std::int64_t{0});
       const bool sane = std::all_of(shard.batch_sizes.begin(), shard.batch_sizes.end(),
-                                    [](std::int64_t size) { return size > 0; });
+                                    [](std::int64_t size) { return size >= 0; });
       if (!shard.samples_seen || !shard.sizes_seen || !sane ||
           batched != static_cast<std::int64_t>(shard.samples.size())) {
         missing({fmt::format("the samples of rank {} in epoch {} of dataset {} were not observed",

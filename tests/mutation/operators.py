@@ -152,6 +152,8 @@ def call(source, node, add):
     elif texts and not source.text(function).startswith(CONVERSIONS):
         add("removed call", node, "expression", texts[0])
     for i in range(len(texts) - 1 if source.text(function) not in SYMMETRIC else 0):
+        if texts[i] == texts[i + 1]:
+            continue
         swapped = texts[:i] + [texts[i + 1], texts[i]] + texts[i + 2 :]
         add("swapped arguments", node, "expression", f"{source.text(function)}({', '.join(swapped)})")
 

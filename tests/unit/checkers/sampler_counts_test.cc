@@ -157,6 +157,14 @@ TEST(SamplerContract, ASamplerThatYieldsNothingSaysSo) {
   EXPECT_TRUE(finding.culprits.empty());
 }
 
+TEST(SamplerContract, BatchesWithoutSamplesAreNothing) {
+  lockstep::Run run = sampler_run(2);
+  see_dataset(run, 0, {.length = 64});
+  for (const Rank rank : {Rank{0}, Rank{1}})
+    see_shard(run, 0, 0, rank, {.batches = Batches(8)});
+  EXPECT_EQ(only_finding(run).code, Code::kEmptyEpoch);
+}
+
 TEST(SamplerContract, IndicesThatTheDatasetDoesNotHave) {
   const Finding finding = only_finding(one_dataset(2, {{{0}, {1}, {2}, {3}, {-1}}}));
   EXPECT_EQ(finding.code, Code::kIndexOutOfRange);
