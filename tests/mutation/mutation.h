@@ -12,6 +12,7 @@ bool chosen(int number);
 /// What a mutated expression has to be: what the original is, so that nothing around it changes its
 /// meaning, and a mutant that cannot be that does not compile.
 template <class Original, class Mutated>
-using Like = std::conditional_t<std::is_same_v<Original, Mutated>, Original, std::decay_t<Original>>;
+using Like =
+    std::conditional_t<std::is_same_v<Original, Mutated>, Original, std::decay_t<Original>>;
 
 }  // namespace lockstep::mutation
