@@ -17,6 +17,7 @@ trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"
 "$folder/venv/bin/python" -m pip install -q --disable-pip-version-check torch==2.15.0 lightning==2.6.6
 cat > "$folder/order.py" <<'END'
+import os
 import sys
 
 import lightning.pytorch as pl
@@ -56,7 +57,8 @@ class Net(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.0)
 
     def on_train_end(self):
-        print("read", self.global_rank, "trained", *self.trained, "validated", *self.validated, flush=True)
+        words = ["read", self.global_rank, "trained", *self.trained, "validated", *self.validated]
+        os.write(1, (" ".join(map(str, words)) + "\n").encode())  # In one piece: two processes write.
 
 
 if __name__ == "__main__":

@@ -102,12 +102,19 @@ class Reader {
                            epoch.number)});
       return;
     }
+    // Where nobody is given a sample, batches without any are none.
+    if (std::all_of(epoch.shards.begin(), epoch.shards.end(), [](const auto& shard) {
+          return shard.second.samples_seen && shard.second.samples.empty();
+        })) {
+      for (auto& [rank, shard] : epoch.shards)
+        shard.batch_sizes.clear();
+    }
     for (const Rank rank : RankSet::all(run_.plan.world_size)) {
       const Shard& shard = epoch.shards[rank];
       const std::int64_t batched =
           std::accumulate(shard.batch_sizes.begin(), shard.batch_sizes.end(), std::int64_t{0});
       const bool sane = std::all_of(shard.batch_sizes.begin(), shard.batch_sizes.end(),
-                                    [](std::int64_t size) { return size >= 0; });
+                                    [](std::int64_t size) { return size > 0; });
       if (!shard.samples_seen || !shard.sizes_seen || !sane ||
           batched != static_cast<std::int64_t>(shard.samples.size())) {
         missing({fmt::format("the samples of rank {} in epoch {} of dataset {} were not observed",
