@@ -234,7 +234,6 @@ class Mixed(Model):
         self.frozen = nn.Parameter(values.normal(4, scale=0.5), requires_grad=False)
         self.scalar = nn.Parameter(values.normal(scale=0.5))
         self.transposed = nn.Parameter(values.normal(3, 4, scale=0.5).t())
-        self.sliced = nn.Parameter(values.normal(4, 6, scale=0.5)[:, ::2])
         # Modules have methods of these names, so that only the dictionaries can hold them.
         self._parameters["bfloat16"] = nn.Parameter(values.normal_as(torch.bfloat16, 3, scale=0.5))
         self.unused = nn.Parameter(values.normal(2, 2, scale=0.5))
@@ -245,7 +244,7 @@ class Mixed(Model):
     def compute(self, x):
         hidden = torch.tanh(self.encoder(x))
         decoded = self.decoder(hidden) * self.scalar + self.frozen
-        return torch.matmul(decoded, self.transposed + self.sliced) + self._parameters["bfloat16"].to(x.dtype)
+        return torch.matmul(decoded, self.transposed) + self._parameters["bfloat16"].to(x.dtype)
 
 
 class Tied(Model):
