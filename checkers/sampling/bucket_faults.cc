@@ -54,27 +54,12 @@ class BatchesOfEpoch {
          .affected = ranks});
   }
 
-  /// By batch of a rank: its bucket, none where it mixes several.
-  [[nodiscard]] std::vector<std::optional<std::size_t>> buckets_of(const Shard& shard) const {
-    std::vector<std::optional<std::size_t>> buckets;
-    std::size_t at = 0;
-    for (const std::int64_t size : shard.batch_sizes) {
-      std::optional<std::size_t> bucket = data_.bucket_of(shard.samples[at]);
-      for (std::int64_t i = 0; i < size; ++i, ++at) {
-        if (data_.bucket_of(shard.samples[at]) != bucket)
-          bucket.reset();
-      }
-      buckets.push_back(bucket);
-    }
-    return buckets;
-  }
-
   void mixed_batches() {
     std::size_t mixed = 0;
     std::string first;
     RankSet ranks;
     for (const auto& [rank, shard] : epoch_.shards) {
-      const auto buckets = buckets_of(shard);
+      const auto buckets = buckets_of(data_, shard);
       std::size_t at = 0;
       for (std::size_t batch = 0; batch < buckets.size(); ++batch) {
         const auto size = static_cast<std::size_t>(shard.batch_sizes[batch]);
@@ -109,10 +94,10 @@ class BatchesOfEpoch {
   }
 
   void mixed_steps() {
-    std::map<Rank, std::vector<std::optional<std::size_t>>> buckets;
+    std::map<Rank, Buckets> buckets;
     std::size_t steps = epoch_.shards.begin()->second.batch_sizes.size();
     for (const auto& [rank, shard] : epoch_.shards) {
-      buckets[rank] = buckets_of(shard);
+      buckets[rank] = buckets_of(data_, shard);
       steps = std::min(steps, buckets[rank].size());
     }
     std::size_t mixed = 0;
@@ -133,8 +118,8 @@ class BatchesOfEpoch {
     Fault fault{.code = Code::kStepMixesBuckets,
                 .headline = mixed_headline(buckets, first, mixed, steps),
                 .affected = everyone_};
-    std::map<std::vector<std::optional<std::size_t>>, RankSet> classes;
-    std::set<std::vector<std::optional<std::size_t>>> sorted;
+    std::map<Buckets, RankSet> classes;
+    std::set<Buckets> sorted;
     for (auto& [rank, of_rank] : buckets) {
       classes[of_rank].insert(rank);
       std::sort(of_rank.begin(), of_rank.end());
@@ -151,9 +136,8 @@ class BatchesOfEpoch {
     faults_.push_back(std::move(fault));
   }
 
-  [[nodiscard]] std::string mixed_headline(
-      const std::map<Rank, std::vector<std::optional<std::size_t>>>& buckets, std::size_t step,
-      std::size_t mixed, std::size_t steps) const {
+  [[nodiscard]] std::string mixed_headline(const std::map<Rank, Buckets>& buckets, std::size_t step,
+                                           std::size_t mixed, std::size_t steps) const {
     std::map<std::size_t, RankSet> here;
     for (const auto& [rank, of_rank] : buckets) {
       if (of_rank[step])

@@ -170,6 +170,20 @@ std::optional<std::size_t> Dataset::bucket_of(std::int64_t sample) const {
   return bucket;
 }
 
+Buckets buckets_of(const Dataset& dataset, const Shard& shard) {
+  Buckets buckets;
+  std::size_t at = 0;
+  for (const std::int64_t size : shard.batch_sizes) {
+    std::optional<std::size_t> bucket = dataset.bucket_of(shard.samples[at]);
+    for (std::int64_t i = 0; i < size; ++i, ++at) {
+      if (dataset.bucket_of(shard.samples[at]) != bucket)
+        bucket.reset();
+    }
+    buckets.push_back(bucket);
+  }
+  return buckets;
+}
+
 Sampled sampled(const Run& run) {
   Sampled result;
   result.promise = promise_of(run);

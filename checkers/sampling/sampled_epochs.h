@@ -31,6 +31,8 @@ struct Dataset {
   [[nodiscard]] std::optional<std::size_t> bucket_of(std::int64_t sample) const;
 };
 
+using Buckets = std::vector<std::optional<std::size_t>>;
+
 /// What one rank was given in one epoch.
 struct Shard {
   Samples samples{};
@@ -69,5 +71,8 @@ struct Sampled {
 };
 
 Sampled sampled(const Run& run);
+
+/// By batch: its bucket, none where it mixes several.
+Buckets buckets_of(const Dataset& dataset, const Shard& shard);
 
 }  // namespace lockstep::checkers

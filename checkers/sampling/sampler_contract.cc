@@ -81,9 +81,11 @@ class Judge {
       earlier.push_back(&epoch);
       const bool last =
           i + 1 == sampled_.epochs.size() || sampled_.epochs[i + 1].number != epoch.number;
-      // An epoch that is not on record might have given what these left out.
-      if (last && run_.journal_complete && sampled_.incomplete.text.empty())
+      // An epoch that is not on record might have been otherwise.
+      if (last && run_.journal_complete && sampled_.incomplete.text.empty()) {
         add(epoch, faults_of_all_epochs(sampled_.promise, earlier));
+        add(epoch, faults_of_batch_orders(sampled_.promise, earlier));
+      }
     }
   }
 

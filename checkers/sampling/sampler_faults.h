@@ -39,6 +39,10 @@ std::vector<Fault> faults_of_order(const SamplerPromise& promise,
                                    const std::vector<const SampledEpoch*>& earlier,
                                    const SampledEpoch& epoch);
 
+/// Batches of a dataset that come in the same order of buckets in all its epochs.
+std::vector<Fault> faults_of_batch_orders(const SamplerPromise& promise,
+                                          const std::vector<const SampledEpoch*>& epochs);
+
 /// Epochs of equal number that are in the same order although their seeds differ.
 std::vector<Fault> faults_of_seeds(const SamplerPromise& promise,
                                    const std::vector<SampledEpoch>& epochs,

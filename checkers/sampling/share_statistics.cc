@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <set>
 
 namespace lockstep::checkers {
@@ -90,6 +91,13 @@ double log_disjoint(std::int64_t length, std::int64_t a, std::int64_t b) {
 
 double log_same_order(std::int64_t length, std::int64_t taken) {
   return log_factorial(std::max<std::int64_t>(length - taken, 0)) - log_factorial(length);
+}
+
+double log_same_kinds(const std::vector<std::int64_t>& of_each_kind) {
+  double orders = 0;
+  for (const std::int64_t count : of_each_kind)
+    orders += log_factorial(count);
+  return orders - log_factorial(std::accumulate(of_each_kind.begin(), of_each_kind.end(), 0L));
 }
 
 double log_same_set(std::int64_t length, std::int64_t taken) {

@@ -41,6 +41,9 @@ RankSet holders(const SampledEpoch& epoch, std::int64_t sample);
 double log_disjoint(std::int64_t length, std::int64_t a, std::int64_t b);
 /// Log of the probability that a random order of `taken` out of `length` samples is a given one.
 double log_same_order(std::int64_t length, std::int64_t taken);
+/// Log of the probability that in a random order of things of several kinds, this many of each,
+/// every place has the kind that it has in a given one.
+double log_same_kinds(const std::vector<std::int64_t>& of_each_kind);
 /// Log of the probability that `taken` random ones out of `length` are given ones.
 double log_same_set(std::int64_t length, std::int64_t taken);
 

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "checkers/sampling/sampler_faults.h"
@@ -66,6 +67,40 @@ std::vector<Fault> faults_of_order(const SamplerPromise& promise,
     return {fault};
   }
   return {};
+}
+
+std::vector<Fault> faults_of_batch_orders(const SamplerPromise& promise,
+                                          const std::vector<const SampledEpoch*>& epochs) {
+  if (promise.order != "shuffled" || !promise.by_length || epochs.size() < 2)
+    return {};
+  const SampledEpoch& first = *epochs.front();
+  const auto order_in = [](const SampledEpoch& epoch) {
+    return buckets_of(*epoch.dataset, epoch.shards.begin()->second);
+  };
+  const Buckets order = order_in(first);
+  const bool always = std::all_of(epochs.begin(), epochs.end(), [&](const SampledEpoch* epoch) {
+    return order_in(*epoch) == order;
+  });
+  std::map<std::size_t, std::int64_t> batches;
+  for (const std::optional<std::size_t>& bucket : order) {
+    if (!bucket)
+      return {};
+    ++batches[*bucket];
+  }
+  std::vector<std::int64_t> of_each;
+  for (const auto& [bucket, count] : batches)
+    of_each.push_back(count);
+  const double chance = log_same_kinds(of_each) * static_cast<double>(epochs.size() - 1);
+  if (!always || chance > kNoChance)
+    return {};
+  return {{.code = Code::kNotReshuffled,
+           .headline = fmt::format(
+               "the batches of dataset {} have the same order of buckets in each of {} epochs",
+               first.number, epochs.size()),
+           .cause = std::is_sorted(order.begin(), order.end())
+                        ? "one bucket comes after the other: what is shuffled is within buckets"
+                        : "the epoch does not reach the order of batches",
+           .affected = RankSet::all(static_cast<std::int32_t>(first.shards.size()))}};
 }
 
 std::vector<Fault> faults_of_seeds(const SamplerPromise& promise,

@@ -5,6 +5,7 @@
   mutate.py --by-hand          the bugs of by_hand.py instead
   mutate.py --report           writes the page and the JSON of what has been judged
   mutate.py --checkers         mutants of checkers/ and harness/model/ against their unit tests
+  mutate.py --equivalents [--runs 1000]  those of equivalent.txt: cases with them and without, value for value
 
 What was judged is kept in BUILD/mutate/NAME/results.jsonl by what a mutant is, not by its number or line: a run that was
 broken off, or another count, or one after an edit of another file, goes on from there. --living judges those anew that
@@ -23,6 +24,7 @@ import parser_environment  # noqa: F401. First: from here on there is a parser.
 import report
 from by_hand import BUGS
 from compiled import Builder
+from differential import Differential
 from operators import mutants_of
 from sampling import in_drawn_order
 from source import Edit, Mutant, Source, of_bytes
@@ -115,6 +117,28 @@ def judge_all(mutants, judge, path):
     return [known[mutant.identity()] for mutant in mutants]
 
 
+def called_equivalent(files):
+    told = report.equivalents()
+    mutants = [mutant for file in files for mutant in mutants_of(Source(ROOT, file)) if mutant.identity() in told]
+    gone = set(told) - {mutant.identity() for mutant in mutants}
+    if gone:
+        raise SystemExit("equivalent.txt has what is no mutant any more:\n" + "\n".join(sorted(gone)))
+    return mutants
+
+
+def compare_equivalents(suite, mutants, runs, folder):
+    suite.learn(say)
+    told = Differential(suite, mutants, runs, say).all_seeds()
+    (folder / "differential.json").write_text(json.dumps(told, indent=1) + "\n")
+    print(f"{len(mutants)} mutants called equivalent, {told['cases']} cases of {told['seeds']} seeds with them and without,"
+          f" {told['fewest']} or more that reach each: {len(told['different'])} differ")
+    for row in told["different"]:
+        print(f"- {row['cell']} seed {row['seed']}: {row['observation']}\n  reached: {'; '.join(row['mutants'])}")
+    for mutant in told["unreached"]:
+        print(f"- no cell reaches {mutant}")
+    return 1 if told["different"] else 0
+
+
 def by_tests(programs):
     """Judges a mutant of checkers by their unit tests."""
     def judge(mutant):
@@ -142,12 +166,14 @@ def main():
     parser.add_argument("--operator", action="append", default=[])
     parser.add_argument("--by-hand", action="store_true")
     parser.add_argument("--checkers", action="store_true")
+    parser.add_argument("--equivalents", action="store_true")
+    parser.add_argument("--runs", type=int, default=1000, help="of cases that reach a mutant, for --equivalents")
     parser.add_argument("--at-least", type=float, default=0, help="percent to be killed, else the status is 1")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--living", action="store_true")
     parser.add_argument("--report", action="store_true")
     options = parser.parse_args()
-    what = "by-hand" if options.by_hand else "checkers" if options.checkers else "suite"
+    what = next((name for name in ("by-hand", "checkers", "equivalents") if getattr(options, name.replace("-", "_"))), "suite")
     build = options.build.resolve()
     folder = build / "mutate" / (options.name or what)
     folder.mkdir(parents=True, exist_ok=True)
@@ -162,9 +188,13 @@ def main():
         files = checker_files(options.file) if options.checkers else implementation_files(options.file)
         if options.by_hand:
             mutants, by_file = numbered(by_hand(options.file))
+        elif options.equivalents:
+            mutants, by_file = numbered(called_equivalent(files))
         else:
             mutants, by_file = numbered(compiling(builder, drawn(files, options), options.count))
         programs = builder.link(by_file, "checkers_test" if options.checkers else "lockstep_rank_host")
+        if options.equivalents:
+            return compare_equivalents(Suite(programs, folder), mutants, options.runs, folder)
         if options.checkers:
             judge = by_tests(programs)
         else:

@@ -4,7 +4,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <bitset>
 #include <cstdlib>
+#include <sstream>
 #include <string>
 
 namespace lockstep::mutation {
@@ -12,9 +14,15 @@ namespace {
 
 constexpr std::size_t kMutantsMax = 1 << 16;
 
-int mutant_of_environment() {
+std::bitset<kMutantsMax> mutants_of_environment() {
+  std::bitset<kMutantsMax> mutants;
   const char* const text = std::getenv("LOCKSTEP_MUTANT");
-  return text == nullptr ? -1 : std::atoi(text);
+  std::istringstream numbers(text == nullptr ? "" : text);
+  for (std::string number; std::getline(numbers, number, ',');) {
+    if (const int mutant = std::atoi(number.c_str()); mutant >= 0)
+      mutants.set(static_cast<std::size_t>(mutant));
+  }
+  return mutants;
 }
 
 // A byte for each mutant, in a file that is called as the case's history with the rank's process:
@@ -44,11 +52,12 @@ unsigned char* map_reached() {
 }  // namespace
 
 bool chosen(int number) {
-  static const int mutant = mutant_of_environment();
+  static const std::bitset<kMutantsMax> mutants = mutants_of_environment();
   static unsigned char* const reached = map_reached();
-  if (reached != nullptr && number >= 0 && static_cast<std::size_t>(number) < kMutantsMax)
-    reached[number] = 1;
-  return number == mutant;
+  const auto place = static_cast<std::size_t>(number);
+  if (reached != nullptr)
+    reached[place] = 1;
+  return mutants[place];
 }
 
 }  // namespace lockstep::mutation

@@ -1,12 +1,13 @@
-// Included before every mutated source: which mutant this process is, if any.
+// Included before every mutated source: which mutants this process is, if any.
 #pragma once
 
 #include <type_traits>
 
 namespace lockstep::mutation {
 
-/// Whether the mutant `number` was chosen for this process (LOCKSTEP_MUTANT). Notes that its place
-/// was reached, where that is asked for (LOCKSTEP_MUTATION_REACHED, a folder).
+/// Whether the mutant `number` (0 to 65,535) is among those chosen for this process
+/// (LOCKSTEP_MUTANT, numbers with commas between them; -1 is none). Notes that its place was
+/// reached, where that is asked for (LOCKSTEP_MUTATION_REACHED, a folder).
 bool chosen(int number);
 
 /// What a mutated expression has to be: what the original is, so that nothing around it changes its

@@ -58,6 +58,11 @@ def rate(counts):
     return 100 * killed / total if total else 100.0
 
 
+def alone(records):
+    """By cell, how many mutants it found in which no other cell that was asked found anything."""
+    return collections.Counter(record["found_by"][0] for record in records if len(record.get("found_by", ())) == 1)
+
+
 def summary(records):
     equal = equivalents()
     counts = collections.Counter(outcome_of(record, equal) for record in records)
@@ -71,6 +76,8 @@ def summary(records):
         "by_file": counted(records, lambda record: record["file"].rsplit("/", 1)[-1], equal),
         "by_operator": counted(records, lambda record: record["operator"], equal),
         "by_scenario": counted([r for r in records if r["outcome"] in KILLED], scenario, equal),
+        "found_alone": dict(alone(records).most_common()),
+        "found_with_others": sorted({cell for record in records for cell in record.get("found_by", ())} - set(alone(records))),
         "living": [record for record in records if outcome_of(record, equal) in ("survived", "undecided")],
     }
 

@@ -1,5 +1,6 @@
 """`lockstep suite` over a mutated rank host: which cells reach which mutant, and which cell finds it."""
 
+import collections
 import json
 import os
 import pathlib
@@ -7,6 +8,9 @@ import shutil
 import signal
 import subprocess
 import time
+
+CRASHES = ("LS101", "LS102", "LS103", "LS301", "LS303")
+AFTER_A_CRASH = 4  # Looks of 12 cells.
 
 
 class Suite:
@@ -80,37 +84,55 @@ class Suite:
         return {"outcome": "time-out", "cell": cells[0]}
 
     def judge(self, mutant):
-        """What became of it: a record for the report."""
+        """What became of it: a record for the report. A finding says more than a crash, so after one it looks on."""
         begun = time.monotonic()
         cells = self.order(mutant)
         record = {"outcome": "survived", "cells": len(cells)}
         if not cells:
             record["reason"] = "no cell reaches it"
         undecided = None
-        while cells and record["outcome"] == "survived":
-            size = 4 if len(cells) == len(self.order(mutant)) else 12
+        size, looks = 4, AFTER_A_CRASH
+        while cells and looks > 0 and record["outcome"] in ("survived", "crash"):
             some, cells = cells[:size], cells[size:]
+            size = 12
             limit_s = 30 + 10 * sum(self.cost[cell] for cell in some)
             cases = self.run(some, mutant.number, limit_s)
             if cases is None:
-                record |= self.time_out(some, limit_s)
+                record |= self.time_out(some, limit_s) if record["outcome"] == "survived" else {}
                 break
             for cell in some:
                 case = cases.get(cell, {"verdict": "pass"})
-                if case["verdict"] == "fail" and record["outcome"] != "finding":
-                    codes = codes_of(self.folder / "run", case)
-                    crash = codes[0] in ("LS101", "LS102", "LS103", "LS301", "LS303")
-                    if not crash or record["outcome"] == "survived":  # A finding says more than a crash does.
-                        record |= {"outcome": "crash" if crash else "finding", "cell": cell, "codes": codes}
-                    self.kills[mutant.file, cell] = self.kills.get((mutant.file, cell), 0) + (0.2 if crash else 1)
+                if case["verdict"] == "fail":
+                    self.take(record, cell, codes_of(self.folder / "run", case), mutant)
                 if case["verdict"] == "undecided" and undecided is None:
                     undecided = {"outcome": "undecided", "cell": cell, "reason": case["reason"]}
-            if not cases:
+            if not cases and record["outcome"] == "survived":
                 record |= {"outcome": "crash", "cell": some[0], "codes": []}
+            if record["outcome"] == "crash":
+                looks -= 1
+                cells = spread(cells)
         if record["outcome"] == "survived" and undecided:
             record |= undecided
         record["seconds"] = round(time.monotonic() - begun, 1)
         return record
+
+    def take(self, record, cell, codes, mutant):
+        crash = codes[0] in CRASHES
+        record.setdefault("found_by", []).append(cell)
+        if record["outcome"] == "survived" or (not crash and record["outcome"] == "crash"):
+            record |= {"outcome": "crash" if crash else "finding", "cell": cell, "codes": codes}
+        self.kills[mutant.file, cell] = self.kills.get((mutant.file, cell), 0) + (0.2 if crash else 1)
+
+
+def spread(cells):
+    """One of each scenario and implementation first: what crashes in one may be wrong in silence in another."""
+    seen = collections.Counter()
+    turns = {}
+    for cell in cells:
+        kind = tuple(cell.split("/")[:2])
+        turns[cell] = seen[kind]
+        seen[kind] += 1
+    return sorted(cells, key=turns.get)
 
 
 def codes_of(directory, case):

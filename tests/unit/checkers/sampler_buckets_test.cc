@@ -127,6 +127,37 @@ TEST(SamplerBuckets, StepsOfSeveralBuckets) {
   EXPECT_THAT(several.cause, HasSubstr("the order of batches is not shuffled alike"));
 }
 
+/// Epochs of 5 + 5 batches on two ranks, the order of buckets as `swaps` says for each epoch.
+lockstep::Run epochs_of_buckets(const std::vector<bool>& swaps) {
+  std::map<std::string, std::string> contract = kByLength;
+  contract["order"] = "shuffled";
+  lockstep::Run run = bucket_run(healthy_batches(2), {}, contract);
+  for (std::size_t epoch = 1; epoch < swaps.size(); ++epoch) {
+    std::vector<Batches> batches = healthy_batches(2);
+    for (std::size_t rank = 0; rank < batches.size(); ++rank) {
+      for (Numbers& batch : batches[rank])  // Other items, of the same bucket.
+        std::reverse(batch.begin(), batch.end());
+      std::rotate(batches[rank].begin(), batches[rank].begin() + static_cast<std::int64_t>(epoch),
+                  batches[rank].begin() + 5);
+      if (swaps[epoch])
+        std::swap(batches[rank][0], batches[rank][5]);
+      see_shard(run, 0, static_cast<std::int64_t>(epoch), Rank{static_cast<std::int32_t>(rank)},
+                {.batches = batches[rank], .boundaries = kBoundaries});
+    }
+  }
+  return run;
+}
+
+TEST(SamplerBuckets, BatchesInTheSameOrderOfBuckets) {
+  const Finding finding = only_finding(epochs_of_buckets({false, false, false, false, false}));
+  EXPECT_EQ(finding.code, Code::kNotReshuffled);
+  EXPECT_EQ(finding.headline,
+            "the batches of dataset 0 have the same order of buckets in each of 5 epochs");
+  EXPECT_EQ(check(epochs_of_buckets({false, false, false, true, false})).outcome, Outcome::kPass);
+  // Of fewer epochs, chance may have been it.
+  EXPECT_EQ(check(epochs_of_buckets({false, false, false})).outcome, Outcome::kPass);
+}
+
 TEST(SamplerBuckets, ABatchOfSeveralBuckets) {
   std::vector<Batches> batches = healthy_batches(3);
   for (Batches& of_rank : batches)
