@@ -47,6 +47,8 @@ Case cell_of(std::int32_t world, const std::string& dtype,
                           "replica-equality"};
   if (!cell.option("bucket_cap_bytes").empty())
     cell.required_checks.emplace_back("bucket-layout");
+  if (!cell.option("accumulate").empty())
+    cell.expected_marks.emplace_back("unsynchronised");
   cell.required = dtype == "float64";
   cell.id = case_id(cell);
   return cell;
@@ -71,6 +73,20 @@ StepPlan step_of(const Case& cell, std::int64_t step) {
   if (cell.option("argument") == "whole")
     plan.argument = 2.5;
   return plan;
+}
+
+// What is to be accumulated is each rank's own until a step that synchronises.
+Result<void> unsynchronised_step(Conversation& talk, Training& training, std::int64_t step) {
+  StepPlan plan = step_of(talk.cell(), step);
+  plan.micro_batches = 1;
+  plan.sync = false;
+  plan.alone = true;
+  plan.optimize = false;
+  if (auto computed = reference_step(talk, training, plan); !computed)
+    return computed;
+  if (auto trained = train_step(talk, training, plan); !trained)
+    return trained;
+  return talk.mark("unsynchronised");
 }
 
 // The wrapper is gone, and the module trains on by itself.
@@ -239,6 +255,10 @@ Result<void> GradientEquivalence::converse(Conversation& talk, const Case& cell)
     return marked;
   if (auto marked = talk.mark("buckets-reduced"); !marked)
     return marked;
+  if (!cell.option("accumulate").empty()) {
+    if (auto done = unsynchronised_step(talk, *training, steps); !done)
+      return done;
+  }
   if (cell.option("unwrapped") == "on") {
     if (auto done = unwrapped_step(talk, *training, steps); !done)
       return done;

@@ -31,10 +31,10 @@ class Suite:
         words = [self.program, "suite", "--seed", str(self.seed), "--run-dir", directory, "--format", "json"]
         for cell in cells:
             words += ["--case", cell]
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                    env={**os.environ, **(environment or {}), "LOCKSTEP_MUTANT": str(mutant)})
         try:
-            out, _ = process.communicate(timeout=limit_s)
+            out, errors = process.communicate(timeout=limit_s)
             return {case["id"]: case for case in json.loads(out)["cases"]}
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGINT)
@@ -44,8 +44,8 @@ class Suite:
                 process.kill()
                 process.communicate()
             return None
-        except ValueError:
-            return {}
+        except ValueError:  # No mutant's doing: it is in the ranks.
+            raise SystemExit(f"lockstep suite ended with {process.returncode} and no report: {errors[-2000:]}") from None
 
     def learn(self, say):
         """Runs every cell unmutated: what each costs and reaches. Nothing may be found."""
@@ -106,8 +106,6 @@ class Suite:
                     self.take(record, cell, codes_of(self.folder / "run", case), mutant)
                 if case["verdict"] == "undecided" and undecided is None:
                     undecided = {"outcome": "undecided", "cell": cell, "reason": case["reason"]}
-            if not cases and record["outcome"] == "survived":
-                record |= {"outcome": "crash", "cell": some[0], "codes": []}
             if record["outcome"] == "crash":
                 looks -= 1
                 cells = spread(cells)
