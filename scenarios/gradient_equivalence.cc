@@ -69,6 +69,7 @@ StepPlan step_of(const Case& cell, std::int64_t step) {
   }
   if (cell.option("model") == "branches")
     plan.offsets = offsets_of(cell, step);
+  plan.offset_first = cell.option("model") == "branches" && plan.micro_batches > 1;
   plan.memory = cell.option("memory") == "on";
   if (cell.option("argument") == "whole")
     plan.argument = 2.5;
@@ -167,6 +168,11 @@ std::vector<Case> GradientEquivalence::cells() const {
                 implementation));
     cells.push_back(cell_of(3, "float64", {{"model", "branches"}, {"find_unused_parameters", "on"}},
                             implementation));
+    // What only a micro-batch before the last has used is reduced as well.
+    cells.push_back(
+        cell_of(3, "float64",
+                {{"model", "branches"}, {"find_unused_parameters", "on"}, {"accumulate", "2"}},
+                implementation));
     cells.push_back(cell_of(
         3, "float64",
         {{"model", "linear_int"}, {"rule", "exact"}, {"ignored", "bias"}, {"unwrapped", "on"}},

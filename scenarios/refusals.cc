@@ -52,7 +52,8 @@ std::vector<Case> normalisations() {
 // reads. Not all that it reads has changed, nor is all that has changed read.
 std::vector<Case> overwritten_buffers(const char* implementation) {
   std::vector<Case> cells;
-  for (const auto& [model, naming] : {std::pair("gated", "'mask'"), std::pair("scaled", "'scale'")})
+  for (const auto& [model, naming] : {std::pair("gated", "'mask'"), std::pair("scaled", "'scale'"),
+                                      std::pair("sliced", "'scale'")})
     cells.push_back(cell_of(
         implementation, 2, "overwritten",
         {{"model", model}, {"broadcast_buffers", "on"}, {"refuses", "step"}, {"naming", naming}}));
@@ -61,8 +62,11 @@ std::vector<Case> overwritten_buffers(const char* implementation) {
 
 // By the next forward: the backward before it has left a parameter out, so nothing was averaged.
 Case unfinished_reduction(const char* implementation) {
+  const bool ours = std::string_view(implementation) == "bucketed_ddp";
   return cell_of(implementation, 3, "unfinished",
-                 {{"model", "mixed"}, {"refuses", "step"}, {"naming", "finished"}});
+                 {{"model", "mixed"},
+                  {"refuses", "step"},
+                  {"naming", ours ? "'unused'" : "grad for rank 1: unused"}});
 }
 
 // By the caller of data parallel: not only what the first replica raises, and not that another one
@@ -105,11 +109,15 @@ std::vector<Case> unfit_replicas(const char* implementation) {
 }
 
 // Replicas whose outputs have no common form: a tensor beside a tuple, a tuple that is shorter. And
-// two arguments of a module that takes one.
+// two arguments of a module that takes one, or that split into other numbers of parts.
 std::vector<Case> unlike_outputs() {
   std::vector<Case> cells{cell_of(
       "dp", 1, "no_call",
       {{"model", "mlp"}, {"replicas", "2"}, {"refuses", "step"}, {"naming", "Module::call"}})};
+  for (const char* unfit : {"rows", "rows_in_dict"})
+    cells.push_back(
+        cell_of("dp", 1, unfit,
+                {{"model", "mlp"}, {"replicas", "2"}, {"refuses", "step"}, {"naming", "scatter"}}));
   for (const char* unfit : {"first_tensor", "second_tensor", "shorter", "numbers"})
     cells.push_back(
         cell_of("dp", 1, unfit,
@@ -211,8 +219,9 @@ Result<void> unfit_step(Conversation& talk, Training& training, const Case& cell
     plan.forwards = 2;
   if (cell.world_size == 1)
     plan.rows = {6};
-  if (unfit == "first_tensor" || unfit == "second_tensor" || unfit == "shorter" ||
-      unfit == "numbers" || unfit == "no_call")
+  constexpr std::string_view kOfCalls[] = {
+      "first_tensor", "second_tensor", "shorter", "numbers", "no_call", "rows", "rows_in_dict"};
+  if (std::find(std::begin(kOfCalls), std::end(kOfCalls), unfit) != std::end(kOfCalls))
     plan.argument = 2.5;
   if (unfit == "replica") {
     if (auto asked = talk.ask_rank(

@@ -53,6 +53,7 @@ std::vector<Case> replica_gradient_cells() {
     }
     add(3, {{"model", "mixed"}});
     add(5, {{"model", "mlp"}, {"rows", "few"}});
+    add(5, {{"model", "conv_bn"}, {"rows", "few"}, {"sync_bn", "on"}});
     add(1, {{"model", "mlp"}});
     add(3, {{"model", "segmentation"}, {"memory", "on"}});
   }
@@ -65,8 +66,12 @@ std::vector<Case> replica_gradient_cells() {
 
 std::vector<Case> replica_buffer_cells() {
   std::vector<Case> cells;
-  const auto add = [&](const char* implementation, std::int64_t replicas, const char* model) {
-    Case cell = cell_of("buffer-broadcast", implementation, replicas, {{"model", model}});
+  const auto add = [&](const char* implementation, std::int64_t replicas, const char* model,
+                       const char* hole = "") {
+    std::map<std::string, std::string> options{{"model", model}};
+    if (*hole != 0)
+      options["hole"] = hole;
+    Case cell = cell_of("buffer-broadcast", implementation, replicas, std::move(options));
     cell.required_checks.push_back("kept-buffers");
     cell.expected_marks = {"buffers-change-in-forward"};
     cell.id = case_id(cell);
@@ -78,6 +83,7 @@ std::vector<Case> replica_buffer_cells() {
   add("dp", 3, "ema");
   add("balanced_dp", 2, "ema");
   add("dp", 2, "gated");
+  add("dp", 2, "gated", "no_grad");
   return cells;
 }
 

@@ -84,7 +84,7 @@ Result<void> write_batch(const Conversation& talk, const Training& training, con
   if (!plan.x.empty())
     batch.x = plan.x[r];
   for (double& value : batch.x)
-    value += plan.offsets.empty() ? 0 : plan.offsets[r];
+    value += plan.offsets.empty() || (plan.offset_first && micro > 0) ? 0 : plan.offsets[r];
   const auto with_rows = [&](std::vector<std::int64_t> shape) {
     shape.insert(shape.begin(), batch.rows);
     return shape;
@@ -132,6 +132,8 @@ Json step_request(const Conversation& talk, const StepPlan& plan, Rank rank, std
                {"must_refuse", talk.cell().option("refuses") == "step"}};
   if (plan.memory)
     request["memory"] = true;
+  if (plan.unjoined)
+    request["unjoined"] = true;
   add_extras(plan, 1, request);
   return request;
 }

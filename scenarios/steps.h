@@ -43,6 +43,7 @@ struct StepPlan {
   std::optional<double> argument{};  ///< A factor of the output, given to forward beside x.
   bool memory{};                     ///< Measure what each replica holds at the peak.
   std::vector<double> offsets{};     ///< By rank: added to every element of its x. Empty: nothing.
+  bool offset_first{};               ///< Only to those of the first micro-batch.
   bool train{true};                  ///< False: the modules evaluate.
   bool grad{true};                   ///< False: under no_grad, no backward.
   bool sync{true};
@@ -50,6 +51,7 @@ struct StepPlan {
   bool observed{true};      ///< False: what it leaves is not to be judged.
   bool buffers_unsynced{};  ///< By the contract, buffers at entry of this step's forwards are each
                             ///< rank's own.
+  bool unjoined{};          ///< After a join, and not in another one.
   bool alone{};             ///< Ranks compute by themselves: nobody else's rows or gradients.
   std::vector<std::vector<double>> x{};  ///< By rank: instead of drawn values.
 };

@@ -49,6 +49,7 @@ StepPlan plan_of(const Case& cell, std::int64_t step, const RankSet& live) {
   plan.micro_batches = std::stoll(cell.option("accumulate", "1"));
   plan.divide_by = cell.option("join") == "active" ? static_cast<double>(live.size())
                                                    : static_cast<double>(cell.world_size);
+  plan.buffers_unsynced = cell.option("broadcast_buffers") == "off";
   return plan;
 }
 
@@ -86,6 +87,16 @@ Result<void> another_epoch(Conversation& talk, Training& training, std::int64_t 
   return answers ? Result<void>{} : answers.error();
 }
 
+// One step of all ranks outside of any join.
+Result<void> step_unjoined(Conversation& talk, Training& training, std::int64_t step) {
+  StepPlan plan = plan_of(talk.cell(), step, {});
+  plan.divide_by = 0;
+  plan.unjoined = true;
+  if (auto computed = reference_step(talk, training, plan); !computed)
+    return computed;
+  return train_step(talk, training, plan);
+}
+
 // Waits for the ranks that have run out. Joined, all hold the last one's state then; where all
 // refuse, at least the same parameters.
 Result<void> come_together(Conversation& talk, Training& training, const RankSet& told,
@@ -105,6 +116,10 @@ Result<void> come_together(Conversation& talk, Training& training, const RankSet
   }
   if (talk.cell().option("epochs") == "2") {
     if (auto done = another_epoch(talk, training, step); !done)
+      return done;
+  }
+  if (!refused) {
+    if (auto done = step_unjoined(talk, training, step + 1); !done)
       return done;
   }
   return talk.bye();
@@ -142,6 +157,11 @@ std::vector<Case> UnevenBatches::cells() const {
     cells.push_back(
         cell_of(implementation, 2,
                 {{"model", "mlp"}, {"batches", "3/1"}, {"join", "initial"}, {"accumulate", "2"}}));
+    cells.push_back(cell_of(implementation, 3,
+                            {{"model", "conv_bn"},
+                             {"batches", "2/3/1"},
+                             {"join", "initial"},
+                             {"broadcast_buffers", "off"}}));
     add(3, "3/0/2", "active", "mixed");
     add(5, "3/4/0/4/2", "initial");
     add(2, "3/3", "disabled");

@@ -42,10 +42,13 @@ std::optional<Rule> rule_of(const Plan& plan, const Sighting& sighting,
                             const std::string& buffers) {
   const std::string_view kind = kind_of(sighting.name);
   const bool initial = is_phase(sighting.phase, "initial");
-  if (is_phase(sighting.phase, "before") || is_phase(sighting.phase, "forward_entry_unsynced"))
+  if (is_phase(sighting.phase, "before"))
     return std::nullopt;  // Legally different.
   if (is_ignored(plan, sighting.name))
     return own_rule_of(sighting);
+  const bool unsynced = is_phase(sighting.phase, "forward_entry_unsynced");
+  if (kind == "buffer" && (unsynced || (buffers == "local" && is_phase(sighting.phase, "joined"))))
+    return Rule{.code = Code::kBufferDiffers, .own = true};
   if (kind == "param")
     return initial ? Rule{Code::kInitialValue, Rank{0}} : Rule{Code::kParameterDiffers};
   if (kind == "optimizer")
@@ -79,7 +82,10 @@ class Sources {
 
   /// Null where it was not observed, or where the step has micro-batches whose forwards lie in
   /// between.
-  [[nodiscard]] const Observation* before(const Sighting& sighting, Rank rank) const {
+  [[nodiscard]] const Observation* before(const Plan& plan, const Sighting& sighting,
+                                          Rank rank) const {
+    if (is_phase(sighting.phase, "joined"))
+      return after_last(plan, sighting.name, rank);
     if (repeated_.count({sighting.step, sighting.name}) > 0)
       return nullptr;
     const std::int64_t step = sighting.step;
@@ -112,6 +118,15 @@ class Sources {
   }
 
  private:
+  /// After its last batch, or as it began where it has none.
+  [[nodiscard]] const Observation* after_last(const Plan& plan, const std::string& name,
+                                              Rank rank) const {
+    const auto index = static_cast<std::size_t>(rank.value);
+    const std::int64_t batches = index < plan.batches.size() ? plan.batches[index] : -1;
+    return batches == 0 ? of(rank, 0, "initial", name)
+                        : of(rank, batches - 1, "after_backward", name);
+  }
+
   [[nodiscard]] const Observation* of(Rank rank, std::int64_t step, const std::string& phase,
                                       const std::string& name) const {
     const auto place = by_place_.find({step, phase, name});
@@ -135,10 +150,10 @@ struct Comparison {
   bool received{};  ///< Another rank gave up a value of its own for the expected one: it was sent.
 };
 
-Comparison compare_own(const Sighting& sighting, const Sources& sources) {
+Comparison compare_own(const Plan& plan, const Sighting& sighting, const Sources& sources) {
   Comparison result;
   for (const auto& [rank, observation] : sighting.by_rank) {
-    const Observation* before = sources.before(sighting, rank);
+    const Observation* before = sources.before(plan, sighting, rank);
     if (before == nullptr || identical(*before, *observation))
       continue;
     result.differ.insert(rank);
@@ -147,9 +162,10 @@ Comparison compare_own(const Sighting& sighting, const Sources& sources) {
   return result;
 }
 
-Comparison compare(const Sighting& sighting, const Rule& rule, const Sources& sources) {
+Comparison compare(const Plan& plan, const Sighting& sighting, const Rule& rule,
+                   const Sources& sources) {
   if (rule.own)
-    return compare_own(sighting, sources);
+    return compare_own(plan, sighting, sources);
   Comparison result;
   if (rule.decides) {
     const auto source = sighting.by_rank.find(*rule.decides);
@@ -158,7 +174,7 @@ Comparison compare(const Sighting& sighting, const Rule& rule, const Sources& so
       return result;
     }
     result.expected = source->second;
-    if (const Observation* before = sources.before(sighting, *rule.decides);
+    if (const Observation* before = sources.before(plan, sighting, *rule.decides);
         before != nullptr && !identical(*before, *source->second)) {
       result.expected = before;
       result.overwritten = true;
@@ -181,8 +197,9 @@ Comparison compare(const Sighting& sighting, const Rule& rule, const Sources& so
     const bool same = identical(*observation, *result.expected);
     if (!same)
       result.differ.insert(rank);
-    const Observation* own =
-        same && rule.decides && rank != *rule.decides ? sources.before(sighting, rank) : nullptr;
+    const Observation* own = same && rule.decides && rank != *rule.decides
+                                 ? sources.before(plan, sighting, rank)
+                                 : nullptr;
     result.received |= own != nullptr && !identical(*own, *result.expected);
   }
   return result;
@@ -350,8 +367,8 @@ Verdict ReplicaEquality::check(const Job& job) const {
                               sighting.name, sighting.step);
       continue;
     }
-    Comparison comparison = compare(sighting, *rule, sources);
-    if (comparison.differ.empty())
+    Comparison comparison = compare(run.plan, sighting, *rule, sources);
+    if (comparison.differ.empty() && !rule->own)
       comparison = compare_with_longest(sources.of_longest(run.plan, sighting), sighting);
     if (!comparison.differ.empty())
       collector.add(sighting, *rule, comparison);

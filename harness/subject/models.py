@@ -89,9 +89,9 @@ def conv(weight, bias=None, padding=0):
     return layer_of(empty, weight, bias)
 
 
-def batch_norm(kind, channels, values, weight=None, bias=None, running=None, momentum=0.1):
+def batch_norm(kind, channels, values, weight=None, bias=None, running=None, momentum=0.1, eps=1e-5):
     """`running`: mean, variance, batches; None: no running statistics."""
-    layer = kind(channels, momentum=momentum, affine=weight is not None, track_running_stats=running is not None, dtype=values.dtype)
+    layer = kind(channels, eps=eps, momentum=momentum, affine=weight is not None, track_running_stats=running is not None, dtype=values.dtype)
     layer_of(layer, weight, bias)
     if running is not None:
         layer.running_mean, layer.running_var, layer.num_batches_tracked = running
@@ -209,6 +209,23 @@ class Scaled(Model):
         return nn.functional.batch_norm(x * self.weight, None, None, self.scale, training=True)
 
 
+class Sliced(Model):
+    """A backward that reads a part of a buffer that each forward puts another in the place of."""
+
+    x, y = (4,), (4,)
+
+    def __init__(self, values):
+        super().__init__()
+        self.weight = nn.Parameter(values.normal(4, scale=1))
+        self.register_buffer("scale", 1 + values.normal(6, scale=0.1))
+
+    def compute(self, x):
+        if self.training:
+            with torch.no_grad():
+                self.scale = self.scale * 0.5 + x.mean() * 0.5
+        return x * (self.weight * self.scale[1:5])
+
+
 class SharedGradient(Model):
     x, y = (4,), (3,)
 
@@ -315,6 +332,8 @@ BATCH_NORM_MODELS = {  # Shape beyond the channels, layer, and what of it is not
     "bn_sequence": ((6,), nn.BatchNorm1d, {}),
     "bn_volume": ((2, 3, 2), nn.BatchNorm3d, {}),
     "bn_cumulative": ((), nn.BatchNorm1d, {"momentum": None}),
+    "bn_constant": ((), nn.BatchNorm1d, {"momentum": 0.0}),
+    "bn_frozen": ((), nn.BatchNorm1d, {"trains": False}),
     "bn_plain": ((), nn.BatchNorm1d, {"affine": False}),
     "bn_stateless": ((), nn.BatchNorm1d, {"running": False}),
     "bn_input": ((), nn.BatchNorm1d, {"mixes_first": False}),
@@ -339,6 +358,8 @@ class BatchNormNet(Model):
             mean = values.normal(CHANNELS, scale=0.1)
             running = (mean, 1 + values.normal(CHANNELS, scale=0.1).square(), values.count())
         self.bn = batch_norm(layer, CHANNELS, values, weight, bias, running, usual.get("momentum", 0.1))
+        if not usual.get("trains", True):
+            self.bn.requires_grad_(False)
         if not self.mixes_first and values.dtype in (torch.bfloat16, torch.float16):
             self.bn.float()
 
@@ -370,7 +391,8 @@ class Critic(Model):
                 shift = values.normal(sizes[i + 1], scale=0.1)
                 zeros, ones = torch.zeros(sizes[i + 1], dtype=values.dtype), torch.ones(sizes[i + 1], dtype=values.dtype)
                 running = (zeros, ones, torch.zeros((), dtype=torch.int64))
-                setattr(self, f"norm{i + 1}", batch_norm(nn.BatchNorm1d, sizes[i + 1], values, scale, shift, running))
+                norm = batch_norm(nn.BatchNorm1d, sizes[i + 1], values, scale, shift, running, eps=1e-3)
+                setattr(self, f"norm{i + 1}", norm)
         self.normalises = normalises
         self.scale_to_slopes_of_one(values.normal(32, sizes[0], scale=1))
 
@@ -381,7 +403,7 @@ class Critic(Model):
             hidden = getattr(self, f"fc{i}")(hidden)
             if self.normalises and i < 3:
                 norm = getattr(self, f"norm{i}")
-                hidden = functional.batch_norm(hidden, None, None, norm.weight, norm.bias, True, 0.0, 1e-5)
+                hidden = functional.batch_norm(hidden, None, None, norm.weight, norm.bias, True, 0.0, norm.eps)
             if i < 3:
                 hidden = torch.tanh(hidden)
         (slopes,) = torch.autograd.grad(hidden.sum(), x)
@@ -405,6 +427,7 @@ CATALOGUE = {
     "ema": Ema,
     "gated": Gated,
     "scaled": Scaled,
+    "sliced": Sliced,
     "shared_gradient": SharedGradient,
     "mixed": Mixed,
     "branches": Branches,
