@@ -261,7 +261,8 @@ Result<void> GradientEquivalence::converse(Conversation& talk, const Case& cell)
     return marked;
   if (auto marked = talk.mark("buckets-reduced"); !marked)
     return marked;
-  if (!cell.option("accumulate").empty()) {
+  // Where somebody else's keeps what it accumulates is its own.
+  if (!cell.option("accumulate").empty() && !cell.of_subject) {
     if (auto done = unsynchronised_step(talk, *training, steps); !done)
       return done;
   }

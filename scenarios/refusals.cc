@@ -84,6 +84,12 @@ std::vector<Case> failing_replicas(const char* implementation) {
     }
     cells.push_back(cell_of(implementation, 1, "replica", std::move(options)));
   }
+  cells.push_back(cell_of(implementation, 1, "exchange",
+                          {{"model", "bn_rows"},
+                           {"replicas", "3"},
+                           {"sync_bn", "on"},
+                           {"refuses", "step"},
+                           {"naming", "2 ended before exchange"}}));
   return cells;
 }
 

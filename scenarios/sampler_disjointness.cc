@@ -15,7 +15,7 @@ namespace {
 using protocol::Json;
 
 constexpr std::int64_t kEpochs = 3;
-constexpr std::int64_t kBatchSize = 4;
+constexpr const char* kBatchSize = "4";
 constexpr std::int64_t kBatchesOfAStream = 20;
 // Between the second and the third, and after the fourth, the first dataset has no items.
 constexpr std::int64_t kBoundaries[] = {10, 20, 30, 40, 50};
@@ -79,10 +79,11 @@ Result<std::string> write_dataset(Conversation& talk, std::size_t number, const 
     return history::make_tensor(fmt::format("dataset/{}", name), "I64",
                                 {static_cast<std::int64_t>(values.size())}, values);
   };
-  std::vector<history::TensorData> tensors{tensor("length", {static_cast<double>(samples)}),
-                                           tensor("batch_size", {static_cast<double>(kBatchSize)}),
-                                           tensor("batches_max", {static_cast<double>(most)}),
-                                           tensor("seed", {static_cast<double>(dataset.seed)})};
+  std::vector<history::TensorData> tensors{
+      tensor("length", {static_cast<double>(samples)}),
+      tensor("batch_size", {std::stod(talk.cell().option("batch", kBatchSize))}),
+      tensor("batches_max", {static_cast<double>(most)}),
+      tensor("seed", {static_cast<double>(dataset.seed)})};
   if (goes_by_length(talk.cell()) || talk.cell().of_subject)
     tensors.push_back(tensor("item_lengths", dataset.item_lengths));
   if (goes_by_length(talk.cell())) {
@@ -196,6 +197,8 @@ std::vector<Case> SamplerDisjointness::cells() const {
   cells.push_back(cell_of("distributed_bucket", 3, {{"drop_outside", "on"}}));
   cells.push_back(cell_of("distributed_bucket", 2, {{"buckets", "one"}}));
   cells.push_back(cell_of("repeated_augmentation", 2, {{"repeats", "1"}}));
+  for (const char* sampler : {"distributed_sequential", "distributed_bucket"})
+    cells.push_back(cell_of(sampler, 2, {{"batch", "1"}}));
   return cells;
 }
 

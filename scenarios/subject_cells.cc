@@ -82,6 +82,7 @@ Case subject_cell(Case cell, const Subject& subject) {
   cell.one_seed = !subject.has("seed");
   cell.mutant = nullptr;
   std::erase(cell.required_checks, "bucket-layout");  // Of which a subject says nothing.
+  std::erase(cell.expected_marks, "unsynchronised");
   cell.id = case_id(cell);
   if (!subject.absent.empty())
     cell.not_applicable = subject.absent;

@@ -144,9 +144,12 @@ std::vector<std::pair<std::string, std::string>> SyncBnStatistics::not_applicabl
 
 namespace {
 
-Case norm_cell(std::int32_t world, const std::string& dtype,
-               const std::map<std::string, std::string>& options, const Subject& subject) {
-  Case cell = cell_of("ddp", world, dtype, options);
+// In float64, unless it takes nothing wider than float32.
+Case norm_cell(std::int32_t world, const std::map<std::string, std::string>& options,
+               const Subject& subject) {
+  const bool narrow = subject.lacks.count("float64") > 0;
+  Case cell = cell_of("ddp", world, narrow ? "float32" : "float64", options);
+  cell.required = true;
   for (const char* of_wrapper : {"sync_bn", "broadcast_buffers", "broadcast_initial_buffers"})
     cell.options.erase(of_wrapper);
   cell.expected_marks = {"evaluated"};
@@ -163,22 +166,22 @@ std::vector<Case> SyncBnStatistics::cells(const Subject& subject) const {
     return cells;
   const auto tried = [&](const std::map<std::string, std::string>& options,
                          const std::string& why) {
-    cells.push_back(tried_cell(norm_cell(3, "float64", options, subject), subject, why));
+    cells.push_back(tried_cell(norm_cell(3, options, subject), subject, why));
     if (cells.back().option("rows") == "empty")
       cells.back().expected_marks = {"a-rank-is-empty", "evaluated"};
   };
   const auto equal = subject.lacks.find("uneven_rows");
   for (const char* model : {"conv_bn", "bn_rows", "bn_sequence", "bn_volume"}) {
     for (const std::int32_t world : {2, 3, 5})
-      cells.push_back(norm_cell(world, "float64", {{"model", model}, {"rows", "even"}}, subject));
+      cells.push_back(norm_cell(world, {{"model", model}, {"rows", "even"}}, subject));
     for (const std::int32_t world : {2, 3}) {
-      cells.push_back(norm_cell(world, "float64", {{"model", model}}, subject));
+      cells.push_back(norm_cell(world, {{"model", model}}, subject));
       if (equal != subject.lacks.end() && cells.back().not_declared.empty())
         cells.back().not_declared = "ranks with different numbers of rows: " + equal->second;
     }
   }
   for (const char* model : {"bn_plain", "bn_stateless"})
-    cells.push_back(norm_cell(3, "float64", {{"model", model}, {"rows", "even"}}, subject));
+    cells.push_back(norm_cell(3, {{"model", model}, {"rows", "even"}}, subject));
   tried({{"model", "bn_cumulative"}, {"rows", "even"}}, "a momentum of None");
   tried({{"model", "bn_rows"}, {"rows", "empty"}}, "a rank without rows");
   tried({{"model", "bn_sequence"}, {"ratio", "1000"}, {"rule", "cancelling"}, {"rows", "even"}},

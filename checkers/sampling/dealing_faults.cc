@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <set>
 
 #include "checkers/sampling/sampler_faults.h"
@@ -165,6 +167,50 @@ std::map<std::optional<std::size_t>, std::size_t> incomplete(const SamplerPromis
   return found;
 }
 
+/// Of a stream of which nobody says how it is dealt: in its first pass no sample is for two ranks,
+/// unless every rank goes through all of them by itself. Three quarters of a share are looked at,
+/// so that none has begun another pass.
+std::vector<Fault> faults_of_first_pass(const SampledEpoch& epoch) {
+  const auto length = static_cast<std::size_t>(std::max<std::int64_t>(epoch.dataset->length, 0));
+  const std::size_t world = epoch.shards.size();
+  const std::size_t taken = length / world * 3 / 4;
+  if (epoch.epoch != 0 || world < 2 || taken == 0)
+    return {};
+  std::map<std::int64_t, RankSet> holders;
+  double chance = 0;  // That draws with replacement are as distinct.
+  for (const auto& [rank, shard] : epoch.shards) {
+    if (shard.samples.size() < length)
+      return {};
+    const auto first = shard.samples.begin();
+    const auto distinct = [&](std::size_t count) {
+      return std::set(first, first + static_cast<std::ptrdiff_t>(count)).size() == count;
+    };
+    if (!distinct(taken) || distinct(length))
+      return {};
+    for (std::size_t i = 0; i < taken; ++i) {
+      holders[shard.samples[i]].insert(rank);
+      chance += std::log1p(-static_cast<double>(i) / static_cast<double>(length));
+    }
+  }
+  Samples shared;
+  for (const auto& [sample, ranks] : holders) {
+    if (ranks.size() > 1)
+      shared.push_back(sample);
+  }
+  const double pairs = static_cast<double>(world * (world - 1)) / 2;
+  const double expected =
+      pairs * static_cast<double>(taken) * static_cast<double>(taken) / static_cast<double>(length);
+  if (chance > kNoChance || static_cast<double>(shared.size()) < expected / 3)
+    return {};
+  return {{.code = Code::kShardsOverlap,
+           .headline = fmt::format("{} of {} are given to more than one rank in the first pass of "
+                                   "the stream: {}",
+                                   shared.size(), of_samples(length), listed(shared)),
+           .cause = "every rank takes its part of an order of its own: what they divide is not "
+                    "shuffled alike",
+           .affected = RankSet::all(static_cast<std::int32_t>(world))}};
+}
+
 }  // namespace
 
 std::vector<Fault> faults_of_batch_sizes(const SamplerPromise& promise, const SampledEpoch& epoch) {
@@ -195,6 +241,8 @@ std::vector<Fault> faults_of_batch_sizes(const SamplerPromise& promise, const Sa
 }
 
 std::vector<Fault> faults_of_dealing(const SamplerPromise& promise, const SampledEpoch& epoch) {
+  if (promise.shares.empty() && promise.infinite && promise.draws == "once")
+    return faults_of_first_pass(epoch);
   if (promise.shares.empty() || epoch.shards.empty())
     return {};
   if (promise.order == "sequential" && promise.once())

@@ -170,12 +170,17 @@ class Shares {
     std::vector<std::string> counts;
     for (const auto& [rank, shard] : epoch_.shards)
       counts.push_back(std::to_string(batches ? shard.batch_sizes.size() : shard.samples.size()));
-    Fault fault{.code = Code::kUnequalLengths,
-                .headline = fmt::format("ranks are given different numbers of {} in {}: {} on "
-                                        "ranks 0 to {}",
-                                        batches ? "batches" : "samples", name_of(epoch_),
-                                        fmt::join(counts, ", "), world_ - 1),
-                .affected = unlike};
+    const char* const what = batches ? "batches" : "samples";
+    const bool equal = std::set(counts.begin(), counts.end()).size() == 1;
+    Fault fault{
+        .code = Code::kUnequalLengths,
+        .headline = equal ? fmt::format("every rank is given {} {} in {}, which is not its "
+                                        "part of them",
+                                        counts.front(), what, name_of(epoch_))
+                          : fmt::format("ranks are given different numbers of {} in {}: "
+                                        "{} on ranks 0 to {}",
+                                        what, name_of(epoch_), fmt::join(counts, ", "), world_ - 1),
+        .affected = unlike};
     // A partition that is merely uneven is the rule's doing, not a rank's.
     const bool partition = excess_ == 0 && missed_.empty();
     if (majority && !partition)

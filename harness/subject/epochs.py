@@ -2,6 +2,7 @@
 
 import datetime
 import inspect
+import itertools
 import re
 
 import torch
@@ -15,17 +16,19 @@ from .tensors import TensorSet, read_tensors
 
 DATA_NAMES = ("dataset", "data_source", "data", "ds", "source", "samples")
 COUNT_NAMES = ("num_samples", "length", "n", "size", "dataset_size", "dataset_len", "dataset_length", "total", "total_size", "data_len",
-               "num_items", "n_samples", "len_dataset")
+               "num_items", "n_samples", "len_dataset", "total_samples")
 LENGTH_NAMES = ("lengths", "sizes", "seq_lengths", "item_lengths", "lens", "sequence_lengths", "seq_lens", "sample_lengths")
 BATCH_NAMES = ("batch_size", "samples_per_batch", "bs", "per_device_batch_size", "micro_batch_size")
 BOUNDARY_NAMES = ("boundaries", "bucket_boundaries", "buckets", "bucket_edges")
 BUCKET_COUNT_NAMES = ("num_buckets", "n_buckets", "bucket_count")
 TOKEN_NAMES = ("max_tokens", "max_tokens_per_batch", "tokens_per_batch", "batch_max_tokens", "max_batch_tokens", "token_limit", "max_frames")
+START_NAMES = ("consumed_samples", "start_index", "start_iter", "start_sample")
 REPEAT_NAMES = ("num_repeats", "repeats", "n_repeats", "repetitions", "num_aug_repeats")
 OF_DATA = DATA_NAMES + COUNT_NAMES + LENGTH_NAMES + ("sampler", "base_sampler", "weights", "sample_weights")
 OPTION_NAMES = ("shuffle", "drop_last", "seed") + BATCH_NAMES
-KNOWN = OF_DATA + OPTION_NAMES + BOUNDARY_NAMES + BUCKET_COUNT_NAMES + TOKEN_NAMES + ("epoch", "generator")
+KNOWN = OF_DATA + OPTION_NAMES + BOUNDARY_NAMES + BUCKET_COUNT_NAMES + TOKEN_NAMES + START_NAMES + ("epoch", "generator")
 BATCH_SIZE = 4
+BOUNDARIES = (9, 20, 30, 40, 50)  # Whether the first is in its bucket or below it: items have 10 to 50.
 BUCKETS = 5
 TOKENS = 200
 
@@ -45,10 +48,15 @@ A class of your own, of ten lines, that has the shape:
 
 
 class Items(Dataset):
-    """A dataset of which only the lengths of its items matter."""
+    """A dataset of which only the lengths of its items matter. What else was asked of it is remembered."""
 
     def __init__(self, lengths):
-        self.lengths = list(lengths)
+        self.lengths, self.lacks = list(lengths), []
+
+    def __getattr__(self, name):
+        if not name.startswith("__"):
+            self.lacks.append(name)
+        raise AttributeError(f"lockstep's dataset has no {name}")
 
     def __len__(self):
         return len(self.lengths)
@@ -63,16 +71,21 @@ def sampler_shape(name, thing):
     if not inspect.isclass(thing) or not callable(getattr(thing, "__iter__", None)):
         raise shapes.Mismatch(name, "a class with __iter__", f"{getattr(thing, '__name__', thing)} at {place} has none", SHAPE_HELP)
     unknown = [p.name for p in shapes.required(parameters) if p.name not in KNOWN and p.name not in shapes.MEANING_OF]
+    need = "a dataset, its length or the lengths of its items; else num_replicas, rank, shuffle, seed, drop_last, batch_size, max_tokens"
+    called = f"{thing.__name__}({', '.join(parameters)}) at {place}"
     if unknown or not any(n in OF_DATA for n in parameters):
         what = ", ".join(unknown or parameters) or "nothing"
-        raise shapes.Mismatch(
-            name, "a dataset, its length or the lengths of its items; else num_replicas, rank, shuffle, seed, drop_last, batch_size, max_tokens",
-            f"{thing.__name__}({', '.join(parameters)}) at {place} is given {what}, which no adapter knows", SHAPE_HELP,
-        )
+        raise shapes.Mismatch(name, need, f"{called} is given {what}, which no adapter knows", SHAPE_HELP)
+    source = shapes.whole_code(thing)
+    meanings = {shapes.MEANING_OF.get(n) for n in parameters}
+    if "world" in meanings and not meanings & {"rank", "group"} and not re.search("rank", source, re.IGNORECASE):
+        raise shapes.Mismatch(name, "a parameter that says which one it is (rank)", f"{called} is given how many there are alone", SHAPE_HELP)
+    lacking = lacks_of_dataset(thing)
+    if lacking:
+        raise shapes.Mismatch(name, "a sampler of any dataset", f"{called} asks its dataset for {', '.join(lacking)}", SHAPE_HELP)
     batches = "lists of indices" if any(n in parameters for n in BATCH_NAMES) else "indices"
     epochs = "set_epoch()" if callable(getattr(thing, "set_epoch", None)) else "no set_epoch()"
     shape = shapes.Shape(form="sampler", words=f"sampler class, {batches} expected, {epochs}", defined_at=place, function=thing.__name__)
-    source = shapes.whole_source(thing)
     declared = {
         "drop_last": "drop_last" in parameters,
         "shuffle": "shuffle" in parameters,
@@ -88,11 +101,25 @@ def sampler_shape(name, thing):
     return shape
 
 
+def lacks_of_dataset(thing):
+    """What its constructor asks of a dataset that not every dataset has, and does not go without."""
+    items = Items([10 + i % 41 for i in range(123)])
+    try:
+        next(iter(Loader(thing, items, {}, 0, 2, 1).sampler), None)
+    except Exception:  # What else is wrong is told when it is used.
+        return list(dict.fromkeys(items.lacks))
+    return []
+
+
+def is_list(one):
+    return isinstance(one, (list, tuple)) or (isinstance(one, torch.Tensor) and one.dim() > 0)
+
+
 class Loader:
     """A sampler as a program keeps it over the epochs of one dataset."""
 
-    def __init__(self, thing, items, options, rank, world, seed, boundaries=()):
-        self.items = items
+    def __init__(self, thing, items, options, rank, world, seed, boundaries=BOUNDARIES):
+        self.items, self.streams, self.yields_lists = items, [], None
         positional, named, parameters = [], {}, shapes.signature_of(thing)
         data_is_needed = any(p.name in OF_DATA for p in shapes.required(parameters))
         values = {"shuffle": options.get("shuffle", True), "drop_last": options.get("drop_last", False), "seed": seed, "epoch": 0}
@@ -100,13 +127,13 @@ class Loader:
         values.update(dict.fromkeys(LENGTH_NAMES, items.lengths), **dict.fromkeys(BATCH_NAMES, BATCH_SIZE))
         values.update(dict.fromkeys(BOUNDARY_NAMES, list(boundaries)), **dict.fromkeys(BUCKET_COUNT_NAMES, BUCKETS))
         values.update(dict.fromkeys(("sampler", "base_sampler"), SequentialSampler(items)), **dict.fromkeys(TOKEN_NAMES, TOKENS))
-        values.update(dict.fromkeys(("weights", "sample_weights"), [1.0] * len(items)))
+        values.update(dict.fromkeys(("weights", "sample_weights"), [1.0] * len(items)), **dict.fromkeys(START_NAMES, 0))
         for i, (name, parameter) in enumerate(parameters.items()):
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 continue
             meaning = shapes.MEANING_OF.get(name)
             needed = parameter.default is parameter.empty
-            if i == 0:
+            if i == 0 and name in OF_DATA and parameter.kind is not parameter.KEYWORD_ONLY:
                 positional.append(values[name])
             elif meaning in ("rank", "world"):
                 named[name] = rank if meaning == "rank" else world
@@ -122,8 +149,9 @@ class Loader:
         if callable(getattr(self.sampler, "set_epoch", None)):
             self.sampler.set_epoch(number)
         batches, loose = [], []
-        for one in self.sampler:
-            if isinstance(one, (list, tuple)) or (isinstance(one, torch.Tensor) and one.dim() > 0):
+        for one in self.begun():
+            self.yields_lists = is_list(one)
+            if self.yields_lists:
                 batches.append([int(index) for index in one])
             else:
                 loose.append(int(one))
@@ -132,22 +160,29 @@ class Loader:
                     loose = []
             if len(batches) >= most:
                 return batches, False
+        self.streams.clear()
         if loose:
             batches.append(loose)
         return batches, True
 
-    def promised(self, batches):
+    def begun(self):
+        """Its items from where an epoch begins. A stream that is begun but once goes on, and is never closed: whoever makes
+        one keeps it for as long as it trains."""
+        fresh = iter(self.sampler)
+        try:
+            first = next(fresh)
+        except StopIteration:
+            return self.streams[-1] if self.streams else ()
+        self.streams.append(itertools.chain([first], fresh))
+        return self.streams[-1]
+
+    def promised(self):
         """Batches that its length promises; None where it has none."""
         try:
             length = len(self.sampler)
         except TypeError:
             return None
-        yields_lists = self.yields_lists(batches)
-        return length if yields_lists else -(-length // BATCH_SIZE)
-
-    def yields_lists(self, batches):
-        one = next(iter(self.sampler), None) if batches else None
-        return isinstance(one, (list, tuple)) or (isinstance(one, torch.Tensor) and one.dim() > 0)
+        return length if self.yields_lists else -(-length // BATCH_SIZE)
 
 
 class Epochs:
@@ -168,7 +203,7 @@ class Epochs:
         options, rank, world = request.get("options", {}), request["rank"], request["world"]
         data = read_tensors(request["dataset"])
         lengths = data["dataset/item_lengths"].tolist() if "dataset/item_lengths" in data else [1] * int(data["dataset/length"])
-        boundaries = data["dataset/boundaries"].tolist() if "dataset/boundaries" in data else (10, 20, 30, 40, 50)
+        boundaries = data["dataset/boundaries"].tolist() if "dataset/boundaries" in data else BOUNDARIES
         most = int(data["dataset/batches_max"])
         contract = self.contract(part, options, rank, world)
         spoiler = Spoiler(options, rank, world)
@@ -180,7 +215,7 @@ class Epochs:
         tensors = TensorSet()
         tensors.add("sampler/indices", torch.tensor([i for batch in batches for i in batch], dtype=torch.int64))
         tensors.add("sampler/batch_sizes", torch.tensor([len(batch) for batch in batches], dtype=torch.int64))
-        promised = loader.promised(batches) if request["epoch"] == 0 else None
+        promised = loader.promised() if request["epoch"] == 0 else None
         if promised is not None:
             tensors.add("sampler/length", torch.tensor([promised]))
         tensors.write(request["out"])
@@ -213,7 +248,7 @@ class Epochs:
     def remainder(self, part, options, rank, world):
         count = 61 * world + 1  # Neither whole batches of all ranks, nor a whole share more or less.
         items = Items([10 + i % 41 for i in range(count)])
-        batches, ended = Loader(part.thing, items, options, rank, world, 1, (10, 20, 30, 40, 50)).epoch(0, 2 * count)
+        batches, ended = Loader(part.thing, items, options, rank, world, 1).epoch(0, 2 * count)
         if not ended:
             return "endless"
         own = [index for batch in batches for index in batch]
@@ -221,7 +256,7 @@ class Epochs:
         if dist.is_initialized():
             shares = [None] * world
             dist.all_gather_object(shares, own)
-        return remainder_of(shares, count, world)
+        return remainder_of(shares, count, world, int(draws_of(part.thing).get("repeats", 1)))
 
 
 def draws_of(thing):
@@ -235,12 +270,15 @@ def draws_of(thing):
     return {}
 
 
-def remainder_of(shares, count, world):
+def remainder_of(shares, count, world, repeats=1):
     """keep, pad, drop, each of samples or of whole batches; "batches" alone: they are filled up or left out by a rule that no
     word of the contract has."""
     given = [index for share in shares for index in share]
     if not given:
         return "batches"
+    if repeats > 1:  # Which of the repeats were left out or added does not show; how many there are does.
+        more = len(given) - count * repeats
+        return "keep" if more == 0 else "pad" if more == -count * repeats % world else "batches"
     repeated, missed = len(given) - len(set(given)), count - len(set(given))
     sizes = [len(share) for share in shares]
     equal = min(sizes) == max(sizes)

@@ -24,7 +24,8 @@ def warm_up():
 
 def enter_tap():
     """What is preloaded waits to be told that this process is to be seen."""
-    enter = getattr(ctypes.CDLL(None), "lockstep_shim_enter", None)
+    # With the interpreter's lock held: without it nobody's frames can be read.
+    enter = getattr(ctypes.PyDLL(None), "lockstep_shim_enter", None)
     if enter is not None and os.environ.get("LOCKSTEP_HISTORY"):
         enter()
 

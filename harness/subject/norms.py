@@ -17,17 +17,46 @@ ROLES = {
     "running_var": ("running_var", "moving_var", "running_variance", "moving_variance", "var", "run_var", "ema_var"),
     "num_batches_tracked": ("num_batches_tracked", "batches", "num_batches", "step", "steps"),
 }
+NORM_HELP = """
+A class of your own, of ten lines, that has the shape:
+
+    class Adapter(MyNorm):                           # --subject my_adapter:Adapter --as sync_bn
+        def __init__(self, num_features, eps=1e-5, momentum=0.1):
+            super().__init__(num_features, eps, momentum)   # yours, with what it needs
+"""
 EXTENTS = {2: (), 3: (6,), 4: (3, 3), 5: (2, 3, 2)}
+
+
+def features_of(thing):
+    """The parameter that means the number of features: what it needs first, or what a base has first. Empty: there is none."""
+    return next((name for name in shapes.signature_of(thing) if name in NUM_FEATURES), "")
+
+
+class WithAffine(nn.Module):
+    """A layer that has no weight and bias of its own, and those that its model gives it."""
+
+    def __init__(self, norm, affine):
+        super().__init__()
+        self.norm = norm
+        self.weight, self.bias = nn.Parameter(affine.weight.detach().clone()), nn.Parameter(affine.bias.detach().clone())
+
+    def forward(self, x):
+        def spread(values):
+            return values.view(1, -1, *[1] * (x.dim() - 2))
+
+        return self.norm(x) * spread(self.weight) + spread(self.bias)
 
 
 def make_layer(thing, options):
     """`options`: num_features, eps, momentum, affine, track_running_stats; given where the class has them."""
-    positional, named = [], {}
-    for i, (name, parameter) in enumerate(shapes.signature_of(thing).items()):
+    positional, named, features = [], {}, features_of(thing)
+    for name, parameter in shapes.signature_of(thing).items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
-        if i == 0:
+        if name == features and parameter.kind is parameter.POSITIONAL_ONLY:
             positional.append(options["num_features"])
+        elif name == features:
+            named[name] = options["num_features"]
         elif name in options:
             named[name] = options[name]
         elif shapes.MEANING_OF.get(name) == "world":
@@ -41,6 +70,8 @@ def make_layer(thing, options):
 
 def tensors_of(layer):
     """Its parameters and buffers by what they are: names of the model's own layer."""
+    if isinstance(layer, WithAffine):
+        return {**tensors_of(layer.norm), "weight": layer.weight, "bias": layer.bias}
     own = dict(layer.named_parameters())
     own.update(layer.named_buffers())
     found = {}
@@ -53,22 +84,22 @@ def tensors_of(layer):
 
 def norm_shape(name, thing):
     if not inspect.isclass(thing) or not issubclass(thing, nn.Module):
-        raise shapes.Mismatch(name, "a class of modules that is given a number of features", f"it is {thing!r}", "")
-    parameters = shapes.signature_of(thing)
-    needed = [p.name for p in shapes.required(parameters)]
-    first = next(iter(parameters), "")
-    unknown = [n for n in needed[1:] if n not in shapes.MEANING_OF]
-    if first not in NUM_FEATURES or unknown:
+        raise shapes.Mismatch(name, "a class of modules that is given a number of features", f"it is {thing!r}", NORM_HELP)
+    parameters, features = shapes.signature_of(thing), features_of(thing)
+    unknown = [p.name for p in shapes.required(parameters) if p.name != features and p.name not in shapes.MEANING_OF]
+    if not features or unknown:
         raise shapes.Mismatch(
-            name, "a constructor that is given a number of features first (num_features)",
-            f"{thing.__name__}({', '.join(parameters)}) at {shapes.place_of(thing)}", "",
+            name, "a constructor that is given a number of features (num_features)",
+            f"{thing.__name__}({', '.join(parameters)}) at {shapes.place_of(thing)}", NORM_HELP,
         )
     shape = shapes.Shape(form="sync_bn", words="class of batch normalisation, in the place of the model's own",
                          defined_at=shapes.place_of(thing), function=thing.__name__)
     shape.contract = {"gradient": "mean_of_rank_means", "statistics": "global", "buffers": "synchronised", "inner_gradient": "global"}
     source = shapes.whole_source(thing)
     for feature in ("affine", "track_running_stats", "momentum", "eps"):
-        if feature in parameters:
+        if feature == "affine" and is_weightless(thing):
+            shape.offers[feature] = "it has no weight and bias of its own"
+        elif feature in parameters:
             shape.offers[feature] = f"parameter {feature}"
         else:
             shape.lacks[feature] = f"no parameter {feature}"
@@ -86,14 +117,24 @@ def norm_shape(name, thing):
     return shape
 
 
+def is_weightless(thing):
+    try:
+        return not {"weight", "bias"} & set(tensors_of(make_layer(thing, {"num_features": 4})))
+    except Exception:  # It is told when it is used.
+        return False
+
+
 def try_dimensions(thing, shape):
     """Which inputs it is for, found in a group of one, where it has to be ordinary batch normalisation."""
     mine = not dist.is_initialized()
     if mine:
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
+        narrow = of_float32_alone(thing)
+        if narrow:
+            shape.lacks["float64"] = "in one process, of float64, " + narrow
         for dimensions, extents in EXTENTS.items():
-            why = why_not(thing, (6, 4, *extents))
+            why = why_not(thing, (6, 4, *extents), torch.float32 if narrow else torch.float64)
             feature = f"dim{dimensions}"
             if why:
                 shape.lacks[feature] = f"in one process, of an input of {dimensions} dimensions, {why}"
@@ -107,12 +148,22 @@ def try_dimensions(thing, shape):
             dist.destroy_process_group()
 
 
-def why_not(thing, extents):
-    x = torch.randn(extents, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+def of_float32_alone(thing):
+    """Why it takes nothing wider; empty where it does, or takes nothing at all."""
+    why = {}
+    for dtype in (torch.float32, torch.float64):
+        why[dtype] = [why_not(thing, (6, 4, *extents), dtype) for extents in EXTENTS.values()]
+    return "" if all(why[torch.float32]) or not all(why[torch.float64]) else why[torch.float64][0]
+
+
+def why_not(thing, extents, dtype):
+    x = torch.randn(extents, generator=torch.Generator().manual_seed(1), dtype=dtype)
     try:
-        layer = make_layer(thing, {"num_features": 4}).to(torch.float64)
+        layer = make_layer(thing, {"num_features": 4}).to(dtype)
         layer.train()
         output = layer(x)
+        layer.eval()
+        layer(x)
     except Exception as error:
         return f"it raises {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     expected = nn.functional.batch_norm(x, None, None, None, None, True, 0.0, getattr(layer, "eps", 1e-5))
@@ -128,7 +179,7 @@ class NormAdapter:
 
     def __init__(self, shape, thing, model, options):
         self.shape, self.model, self.options = shape, model, options
-        self.layers = {}
+        self.layers, self.options_of = {}, {}
         for name, layer in list(model.named_children()):
             if isinstance(layer, nn.modules.batchnorm._BatchNorm):
                 self.layers[name] = self.replace(thing, name, layer)
@@ -138,7 +189,11 @@ class NormAdapter:
             "num_features": layer.num_features, "eps": layer.eps, "momentum": layer.momentum, "affine": layer.affine,
             "track_running_stats": layer.track_running_stats,
         }
-        new = make_layer(thing, options).to(next(self.model.parameters()).dtype)
+        self.options_of[name] = options
+        new = make_layer(thing, options)
+        if layer.affine and not {"weight", "bias"} & set(tensors_of(new)):
+            new = WithAffine(new, layer)
+        new = new.to(next(self.model.parameters()).dtype)
         setattr(self.model, name, new)
         own, found = dict(layer.named_parameters()), tensors_of(new)
         own.update(layer.named_buffers())
@@ -149,7 +204,7 @@ class NormAdapter:
         return new
 
     def names(self, model, buffers):
-        roles = ("running_mean", "running_var", "num_batches_tracked") if buffers else ("weight", "bias")
+        roles = ("running_mean", "running_var") if buffers else ("weight", "bias")
         own = {id(t) for layer in self.layers.values() for t in list(layer.parameters()) + list(layer.buffers())}
         plain = model.named_buffers() if buffers else model_values.parameters_of(model)
         for name, tensor, *tied in plain:
@@ -157,7 +212,9 @@ class NormAdapter:
                 yield name, tensor
         for name, layer in self.layers.items():
             found = tensors_of(layer)
-            for role in roles:
+            # Nobody reads how many batches there were, unless running values are means over them.
+            counted = ("num_batches_tracked",) if buffers and self.options_of[name]["momentum"] is None else ()
+            for role in roles + counted:
                 if role in found:
                     yield f"{name}.{role}", found[role]
 

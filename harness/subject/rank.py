@@ -2,6 +2,7 @@
 
 import datetime
 import os
+import sys
 
 import torch
 import torch.distributed as dist
@@ -51,6 +52,13 @@ class Optimizer:
             yield name + "/exp_avg", first
             yield name + "/exp_avg_sq", second
             yield name + "/step", torch.tensor([steps])
+
+
+def draw_apart(rank):
+    """Processes that are started one by one draw each its own; forked, all would draw what their parent would have."""
+    torch.manual_seed(rank + 1)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(rank + 1)
 
 
 class RankHost:
@@ -103,6 +111,7 @@ class RankHost:
         if (request["backend"], request["device"]) != ("gloo", "cpu"):
             raise Unsupported(f"needs a device: this host has gloo on the cpu, not {request['backend']} on {request['device']}")
         self.rank, self.world, self.seed = request["rank"], request["world"], request["seed"]
+        draw_apart(self.rank)
         self.dtype = dtype_named(request["dtype"])
         self.fault.strike("init")
         timeout = request.get("timeout_s", 0) or 1800
@@ -292,6 +301,8 @@ class RankHost:
         return {}
 
     def epoch(self, request):
+        if not self.epochs.loaders:
+            draw_apart(request["rank"])
         os.environ.update(RANK=str(request["rank"]), WORLD_SIZE=str(request["world"]))
         return self.epochs.epoch(request)
 

@@ -1,9 +1,11 @@
 """Which shape a user's implementation has, found by inspection: of names that mean something, of signatures, and of what
 its source says of itself. Nothing here knows a class or a file."""
 
+import ast
 import dataclasses
 import inspect
 import re
+import textwrap
 
 from torch import nn
 
@@ -22,12 +24,14 @@ EQUAL_ROWS = re.compile(
 BIASED_RUNNING = re.compile(r"running[\w ]{0,30}(?<!un)biased|(?<!un)biased[\w ]{0,20}running", re.IGNORECASE)
 INSTALLS = re.compile(r"hook|register|attach|install|setup|set_up|patch")
 WRAPS = re.compile(r"wrap|ddp|data_?parallel|make|get|create|prepare|build|distribute")
-BROADCASTS = re.compile(r"(?<!not )(?<!no )(?<!without )broadcast(?!_buffers)|sync_module_state|sync_param", re.IGNORECASE)
+BROADCASTS = re.compile(r"broadcast(?!_buffers)|sync_module_state|sync_param", re.IGNORECASE)
+CALLS_OF_GRADIENTS = re.compile(r"\.grad\b|\b(?!\w*(?:no_grad|enable_grad|set_grad|requires_grad|is_grad))\w*grad\w*\(")
 
 MEANINGS = {
-    "rank": ("rank", "global_rank", "dp_rank", "my_rank", "rank_id", "proc_rank", "process_rank", "local_rank"),
+    "rank": ("rank", "global_rank", "dp_rank", "my_rank", "rank_id", "proc_rank", "process_rank", "local_rank", "process_index",
+             "process_id", "proc_id", "data_parallel_rank", "shard_id", "shard_index", "replica_id", "replica_rank"),
     "world": ("world_size", "num_replicas", "n_ranks", "num_ranks", "nranks", "n_replicas", "dp_size", "dp_world_size", "num_processes",
-              "world", "data_parallel_size", "num_shards", "group_size", "replicas"),
+              "world", "data_parallel_size", "data_parallel_world_size", "num_shards", "group_size", "replicas"),
     "group": ("process_group", "group", "pg", "dp_group", "data_parallel_group", "proc_group", "dp_process_group"),
     "device": ("device",),
     "none": ("device_ids", "output_device", "device_mesh", "mesh"),
@@ -90,6 +94,19 @@ def source_of(thing):
         return ""
 
 
+def code_of(source):
+    """Without comments and docstrings: what it does, not what is said about it."""
+    try:
+        tree = ast.parse(textwrap.dedent(source))
+    except SyntaxError:
+        return source
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+            body[0] = ast.Pass()
+    return ast.unparse(tree)
+
+
 def place_of(thing):
     try:
         return f"{inspect.getsourcefile(thing)}:{inspect.getsourcelines(thing)[1]}"
@@ -100,6 +117,10 @@ def place_of(thing):
 def whole_source(cls):
     """Of a class and of what it derives from, as far as it is no module of PyTorch's own that all derive from."""
     return "\n".join(source_of(base) for base in cls.__mro__ if base not in (object, nn.Module))
+
+
+def whole_code(cls):
+    return "\n".join(code_of(source_of(base)) for base in cls.__mro__ if base not in (object, nn.Module))
 
 
 def signature_of(thing):
@@ -116,8 +137,9 @@ def signature_of(thing):
         return parameters
     first = {n: p for n, p in parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)}
     others = {n: p for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
-    # What it takes itself before them stands for the first of the next class: for all where *args follow, else for one.
-    taken = len(first) if any(p.kind is p.VAR_POSITIONAL for p in parameters.values()) else min(len(first), 1)
+    # What it needs itself before them stands for the first of the next class: for all where *args follow, else for one.
+    needed = [p for p in first.values() if p.default is p.empty]
+    taken = len(first) if any(p.kind is p.VAR_POSITIONAL for p in parameters.values()) else min(len(needed), 1)
     handed_on = dict(list(signature_of(bases[0]).items())[taken:])
     return {**first, **{n: p for n, p in handed_on.items() if n not in first and n not in others}, **others}
 
@@ -198,7 +220,8 @@ def features_of_wrapper(cls, shape, parameters, source):
         "comm_hook": "register_comm_hook()" if has_parameters(cls, "register_comm_hook", "state", "hook") else "",
         "ignored": is_given(cls, {}, source, "parameters_to_ignore", "_ddp_params_and_buffers_to_ignore"),
         "buffer_holes": is_given(cls, {}, source, "require_forward_param_sync"),
-        "initial": "its source speaks of it" if BROADCASTS.search(source) else "",
+        # What is called after backward begins nothing.
+        "initial": "its source speaks of it" if BROADCASTS.search(source) and shape.form != "function" else "",
     }
     missing = {
         "no_sync": "no no_sync() or require_backward_grad_sync: accumulation without synchronisation is not declared",
@@ -250,7 +273,7 @@ def bound_names(name, thing, parameters, skip_first=True):
 
 
 def of_class(name, cls):
-    parameters, source = signature_of(cls), whole_source(cls)
+    parameters, source = signature_of(cls), whole_code(cls)
     shape = Shape(defined_at=place_of(cls), function=cls.__name__)
     if not any(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL) for p in parameters.values()):
         raise Mismatch(name, "a class that is given a module", f"{cls.__name__}() at {shape.defined_at} is given nothing")
@@ -287,13 +310,13 @@ def of_class(name, cls):
 
 
 def of_function(name, function):
-    parameters, source = signature_of(function), source_of(function)
+    parameters, source = signature_of(function), code_of(source_of(function))
     shape = Shape(defined_at=place_of(function), function=function.__name__, contract={"gradient": "mean_of_rank_means"})
     bound_names(name, function, parameters)
     if not parameters:
         raise Mismatch(name, "a function of a module or of its parameters", f"{function.__name__}() at {shape.defined_at} takes nothing")
     called = function.__name__
-    of_gradients = bool(re.search(r"grad", called)) or bool(re.search(r"\.grad\b", source) and not HOOKED.search(source))
+    of_gradients = bool(re.search(r"grad", called)) or bool(CALLS_OF_GRADIENTS.search(source) and not HOOKED.search(source))
     if INSTALLS.search(called) or HOOKED.search(source):
         shape.form, shape.words = "installer", "function that hooks itself to the module"
     elif of_gradients:

@@ -9,6 +9,12 @@ from torch import nn
 from . import shapes
 
 
+def dtype_for(model, parameter):
+    """Of what is sent: a narrower type than the model's is a choice that a case must have asked for."""
+    widest = next((p.dtype for p in model.parameters()), None)
+    return widest if isinstance(parameter.default, torch.dtype) and parameter.default.is_floating_point else None
+
+
 def value_of(meaning, options, parameter):
     """What a parameter of this meaning is given; None where its default stays."""
     if meaning == "rank":
@@ -53,8 +59,9 @@ def arguments_for(thing, model, options):
             continue
         meaning = shapes.MEANING_OF.get(name)
         value = value_of(meaning, options, parameter) if meaning else None
-        if meaning is None and parameter.default is parameter.empty:
-            value = shapes.of_annotation(parameter)
+        if meaning is None:
+            needed = parameter.default is parameter.empty
+            value = shapes.of_annotation(parameter) if needed else dtype_for(model, parameter)
         if value is not None or parameter.default is parameter.empty:
             named[name] = value
     return positional, named

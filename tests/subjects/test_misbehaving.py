@@ -105,6 +105,19 @@ class Refused(SubjectTest):
         done, _ = self.suite("./mine.py:Mine", "--as", "sampler")
         self.assert_refused(done, "__iter__")
 
+    def test_samplers_that_no_dataset_of_ours_fits(self):
+        head = "class Mine:\n    def __init__(self, dataset, num_replicas{rank}):\n        self.n = len(dataset)\n"
+        body = "    def __iter__(self):\n        return iter({items})\n"
+        self.module(head.format(rank=", rank") + body.format(items="range(self.n)") + "        pass\n")
+        done, _ = self.suite("./mine.py:Mine", "--as", "sampler", "--list")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.module(head.format(rank=", rank") + "        self.n = len(dataset.targets)\n" + body.format(items="[]"))
+        done, _ = self.suite("./mine.py:Mine", "--as", "sampler")
+        self.assert_refused(done, "asks its dataset for targets", "class Adapter")
+        self.module(head.format(rank="") + body.format(items="range(self.n)"))
+        done, _ = self.suite("./mine.py:Mine", "--as", "sampler")
+        self.assert_refused(done, "says which one it is", "how many there are alone")
+
     def test_module_that_ends_its_process(self):
         self.module("import os\nos._exit(3)\n")
         done, _ = self.suite("./mine.py:Mine")

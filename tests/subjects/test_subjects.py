@@ -21,12 +21,15 @@ RIGHT = {
     "register_gradient_hooks": "ddp",
     "AccumulatingDataParallel": "ddp",
     "CarefulDDP": "ddp",
+    "NothingSent": "ddp",
     "SyncBatchNorm": "sync_bn",
     "ImageSyncBatchNorm": "sync_bn",
+    "PlainSyncBatchNorm": "sync_bn",
     "PaddedSampler": "sampler",
     "LengthGroupedBatchSampler": "sampler",
     "WholeBatches": "sampler",
     "EndlessSampler": "sampler",
+    "KeptStream": "sampler",
     "WeightedSampler": "sampler",
     "ShareOfSampler": "sampler",
     "BackwardOfItsOwn": "ddp",
@@ -46,6 +49,8 @@ WRONG = {
     "NoGradientThroughStatistics": ("sync_bn", {"LS501"}),
     "BucketSamplerWithoutShards": ("sampler", {"LS411"}),
     "EpochIgnored": ("sampler", {"LS414"}),
+    "ShuffledByNobody": ("sampler", {"LS411"}),
+    "StreamOfItsOwn": ("sampler", {"LS411"}),
 }
 
 
@@ -67,6 +72,8 @@ class Subjects(SubjectTest):
                 self.assertEqual(done.returncode, 1, done.stdout)
                 self.assertTrue(codes_of(report) & codes, codes_of(report))
                 self.assertIn("wrong.py:", done.stdout)
+                if kind != "sampler":  # The line of the call, not only that of the class.
+                    self.assertRegex(" ".join(done.stdout.split()), r"issues \d+ \w+ at \S*(wrong|right)\.py:\d+")
 
     def test_pytorch_passes_what_it_declares(self):
         done, report = self.suite("torch", "--as", "sampler")

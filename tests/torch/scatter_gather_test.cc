@@ -188,10 +188,8 @@ TEST(Broadcast, CopiesAreReplicasOwnAndConstantsStayConstant) {
   EXPECT_TRUE(at::equal(copies[1][1], frozen));
 }
 
-TEST(Reduce, SkipsWhatIsUndefinedAndRefusesOtherShapes) {
-  EXPECT_TRUE(
-      at::equal(parallel::reduce({Tensor(), values({2}), values({2})}, at::kCPU), values({2}) * 2));
-  EXPECT_FALSE(parallel::reduce({Tensor()}, at::kCPU).defined());
+TEST(Reduce, AddsAndRefusesOtherShapes) {
+  EXPECT_TRUE(at::equal(parallel::reduce({values({2}), values({2})}, at::kCPU), values({2}) * 2));
   EXPECT_NE(error_of([] {
               parallel::reduce({values({2}), values({3})}, at::kCPU);
             }).find("one tensor has shape [2], another [3]"),

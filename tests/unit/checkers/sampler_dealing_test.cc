@@ -63,6 +63,36 @@ TEST(DealtOrder, PassesOfAStream) {
   EXPECT_EQ(only_finding(stream({{3, 0, 2}, {1, 3, 1}})).code, Code::kShardsOverlap);
 }
 
+/// Of three ranks: rank 0's seed for each pass, then those of the others.
+lockstep::Run undeclared_stream(const std::vector<std::uint64_t>& seeds, std::int32_t divided_by,
+                                std::size_t passes = 6) {
+  constexpr std::int64_t kSamples = 600;
+  lockstep::Run run = sampler_run(3, {{"length", "infinite"}, {"remainder", "keep"}});
+  const auto batches = static_cast<std::int64_t>(passes) * kSamples / divided_by / 4;
+  see_dataset(run, 0, {.length = kSamples, .batches_max = batches});
+  for (std::int32_t rank = 0; rank < 3; ++rank) {
+    Numbers all;
+    for (std::uint64_t pass = 0; pass < passes; ++pass) {
+      const Numbers order = shuffled(kSamples, seeds[static_cast<std::size_t>(rank)] + pass * 10);
+      const Numbers part = dealt(order, divided_by, rank % divided_by);
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    see_shard(run, 0, 0, Rank{rank}, {.batches = batched(all)});
+  }
+  return run;
+}
+
+TEST(DealtOrder, FirstPassOfAStreamThatNobodyDeclares) {
+  expect_pass(undeclared_stream({1, 1, 1}, 3));
+  const Finding finding = only_finding(undeclared_stream({1, 2, 3}, 3));
+  EXPECT_EQ(finding.code, Code::kShardsOverlap);
+  EXPECT_THAT(finding.headline, HasSubstr("in the first pass of the stream"));
+  EXPECT_TRUE(finding.culprits.empty());
+  // Each goes through all by itself; and where less than a pass was seen, nobody knows.
+  expect_pass(undeclared_stream({1, 2, 3}, 1, 2));
+  expect_pass(undeclared_stream({1, 2, 3}, 3, 2));
+}
+
 TEST(BatchSizes, OnlyTheLastMayBeSmaller) {
   const auto run = [](const Batches& batches, Words words = {{"remainder", "keep"}}) {
     lockstep::Run one = sampler_run(1, words);
