@@ -79,6 +79,7 @@ struct Collective {
   bool overlapped{};   ///< Issued while another thread was inside a call on the same group: order
                        ///< not known.
   bool shares_told{};  ///< There is an `exchange`.
+  bool gaps{};         ///< Of a tensor with gaps, to a backend that handles what lies in memory.
   bool failed{};
   bool completion_unseen{};  ///< Its completion is never told: an absent one says nothing.
 };

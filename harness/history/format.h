@@ -207,6 +207,7 @@ enum SlotFlag : std::uint8_t {
   kOverlapped = 1U << 1,
   kNeverTold = 1U << 2,  ///< In older files, for kStampNeverTold.
   kExchange = 1U << 3,   ///< `sent` and `received` are told.
+  kGaps = 1U << 4,       ///< A tensor with gaps, to a backend that does not look.
 };
 
 /// One collective. `returned` and `completed` are stamps; the rest is constant once committed.

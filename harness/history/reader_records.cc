@@ -101,6 +101,7 @@ bool ProcessReader::take_slot(const Slot& slot, std::uint64_t record, bool final
   collective.numel_out = slot.numel_out;
   collective.counts_hash = slot.counts_hash;
   collective.shares_told = (slot.flags & kExchange) != 0;
+  collective.gaps = (slot.flags & kGaps) != 0;
   if (collective.shares_told)
     collective.exchange = {.sent = slot.sent, .received = slot.received};
   collective.timeout_ms = slot.timeout_ms;

@@ -77,6 +77,7 @@ struct Issue {
   std::uint64_t counts_hash = 0;
   bool exchange = false;  ///< An all-to-all, of which these are told (format.h).
   std::uint64_t sent = 0, received = 0;
+  bool gaps = false;  ///< See kGaps (format.h).
   std::int64_t timeout_ms = -1;
   std::uint32_t site = 0;
 };

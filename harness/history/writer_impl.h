@@ -224,7 +224,7 @@ inline Ticket Writer::issue(GroupHandle group, const Issue& call) noexcept {
     slot->reduce_op = static_cast<std::uint8_t>(call.reduce_op);
     slot->flags =
         static_cast<std::uint8_t>((call.async ? kAsync : 0) | (overlapped ? kOverlapped : 0) |
-                                  (call.exchange ? kExchange : 0));
+                                  (call.exchange ? kExchange : 0) | (call.gaps ? kGaps : 0));
     __atomic_store_n(&slot->commit, ticket.record + 1, __ATOMIC_RELEASE);
   } else {
     drop(&FileHeader::dropped_records);

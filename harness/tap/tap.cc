@@ -27,6 +27,24 @@ bool works_on_host(c10d::ProcessGroup& group) {
   }
 }
 
+/// Of a tensor with gaps, as a column is, Gloo handles as many elements as it has from its first
+/// one on, gaps and all. Measured: of these operations, in 2.11 to 2.15.
+bool has_gaps(const Call& call, c10d::ProcessGroup& group) {
+  using history::Op;
+  const Op op = call.issue.op;
+  if (call.input == nullptr || (op != Op::kAllReduce && op != Op::kBroadcast && op != Op::kReduce))
+    return false;
+  const at::Tensor& tensor = *call.input;
+  if (tensor.layout() != at::kStrided || tensor.is_non_overlapping_and_dense() || !tensor.is_cpu())
+    return false;
+  try {
+    return TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR <= 15 &&
+           group.getBackend(c10::DeviceType::CPU)->getBackendName() == "gloo";
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 /// The kernel of one operator.
 class Kernel : public c10::OperatorKernel {
  public:
@@ -55,6 +73,7 @@ void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     return;
   }
   Call call = operation_.read(arguments);
+  call.issue.gaps = has_gaps(call, *group);
   Passing passing(*known, call, /*skip=*/1);
   op.redispatchBoxed(below, stack);
   if (!operation_.returns_work()) {

@@ -3,7 +3,7 @@
 import collections
 import pathlib
 
-KILLED = ("finding", "crash", "time-out")
+KILLED = ("finding", "raised", "crash", "time-out")
 EQUIVALENT = pathlib.Path(__file__).with_name("equivalent.txt")
 
 # What a mistake of each kind should look like: written before the runs.
@@ -66,7 +66,7 @@ def alone(records):
 def summary(records):
     equal = equivalents()
     counts = collections.Counter(outcome_of(record, equal) for record in records)
-    codes = [record for record in records if record["outcome"] in ("finding", "crash") and record.get("codes")]
+    codes = [record for record in records if record["outcome"] in ("finding", "raised", "crash") and record.get("codes")]
     fitting = [record for record in codes if record["codes"][0] in FITTING.get(record["operator"], set())]
     return {
         "mutants": len(records),

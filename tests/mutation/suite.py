@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-CRASHES = ("LS101", "LS102", "LS103", "LS301", "LS303")
+ENDS = ("LS101", "LS102", "LS103", "LS301", "LS303")
 AFTER_A_CRASH = 4  # Looks of 12 cells.
 
 
@@ -92,7 +92,7 @@ class Suite:
             record["reason"] = "no cell reaches it"
         undecided = None
         size, looks = 4, AFTER_A_CRASH
-        while cells and looks > 0 and record["outcome"] in ("survived", "crash"):
+        while cells and looks > 0 and record["outcome"] in ("survived", "raised", "crash"):
             some, cells = cells[:size], cells[size:]
             size = 12
             limit_s = 30 + 10 * sum(self.cost[cell] for cell in some)
@@ -103,10 +103,10 @@ class Suite:
             for cell in some:
                 case = cases.get(cell, {"verdict": "pass"})
                 if case["verdict"] == "fail":
-                    self.take(record, cell, codes_of(self.folder / "run", case), mutant)
+                    self.take(record, cell, findings_of(self.folder / "run", case), mutant)
                 if case["verdict"] == "undecided" and undecided is None:
                     undecided = {"outcome": "undecided", "cell": cell, "reason": case["reason"]}
-            if record["outcome"] == "crash":
+            if record["outcome"] in ("raised", "crash"):
                 looks -= 1
                 cells = spread(cells)
         if record["outcome"] == "survived" and undecided:
@@ -114,12 +114,17 @@ class Suite:
         record["seconds"] = round(time.monotonic() - begun, 1)
         return record
 
-    def take(self, record, cell, codes, mutant):
-        crash = codes[0] in CRASHES
+    def take(self, record, cell, findings, mutant):
+        """What the suite says of a cell: a finding, an exception with its text and line, or an end without."""
+        codes = [finding["code"] for finding in findings] or ["?"]
+        outcome = "finding"
+        if codes[0] in ENDS:
+            outcome = "raised" if "raised" in findings[0]["headline"] else "crash"
         record.setdefault("found_by", []).append(cell)
-        if record["outcome"] == "survived" or (not crash and record["outcome"] == "crash"):
-            record |= {"outcome": "crash" if crash else "finding", "cell": cell, "codes": codes}
-        self.kills[mutant.file, cell] = self.kills.get((mutant.file, cell), 0) + (0.2 if crash else 1)
+        worth = ["survived", "crash", "raised", "finding"]
+        if worth.index(outcome) > worth.index(record["outcome"]):
+            record |= {"outcome": outcome, "cell": cell, "codes": codes}
+        self.kills[mutant.file, cell] = self.kills.get((mutant.file, cell), 0) + (1 if outcome == "finding" else 0.2)
 
 
 def spread(cells):
@@ -133,6 +138,6 @@ def spread(cells):
     return sorted(cells, key=turns.get)
 
 
-def codes_of(directory, case):
+def findings_of(directory, case):
     report = json.loads((directory / "report.json").read_text())
-    return [finding["code"] for finding in report["findings"] if finding.get("case") == case["id"]] or ["?"]
+    return [finding for finding in report["findings"] if finding.get("case") == case["id"]]
