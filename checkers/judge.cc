@@ -31,7 +31,6 @@
 #include "checkers/values/replica_equality.h"
 #include "checkers/values/replica_memory.h"
 #include "checkers/values/second_derivative.h"
-#include "checkers/values/tensors_with_gaps.h"
 #include "checkers/watch/collective_tensors.h"
 #include "checkers/watch/finite_values.h"
 #include "checkers/watch/gradient_sums.h"
@@ -235,7 +234,6 @@ Checkers all_checkers() {
   checkers.push_back(std::make_unique<UnfinishedReduction>());
   checkers.push_back(std::make_unique<CollectiveOrder>());
   checkers.push_back(std::make_unique<Deadlock>());
-  checkers.push_back(std::make_unique<TensorsWithGaps>());
   checkers.push_back(std::make_unique<ReplicaEquality>());
   checkers.push_back(std::make_unique<BatchStatistics>());
   checkers.push_back(std::make_unique<BufferOverwrite>());

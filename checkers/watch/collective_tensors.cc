@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "checkers/watch/parted.h"
+#include "checkers/watch/tensors_with_gaps.h"
 #include "checkers/watch/watch_coverage.h"
 #include "harness/model/call_site.h"
 
@@ -85,8 +86,11 @@ Finding told(const Key& key, const Misuses& misuses) {
 
 Verdict CollectiveTensors::check(const Job& job) const {
   Verdict verdict{.name = std::string(name()), .outcome = Outcome::kSkipped};
+  verdict.findings = tensors_with_gaps(job.run());
   if (!watch_coverage(job.run()).asked) {
     verdict.reason = "values were not watched";
+    if (!verdict.findings.empty())
+      verdict.outcome = Outcome::kPass;  // A warning, as the others are.
     return verdict;
   }
   verdict.outcome = Outcome::kPass;

@@ -1,4 +1,4 @@
-#include "checkers/values/tensors_with_gaps.h"
+#include "checkers/watch/tensors_with_gaps.h"
 
 #include <fmt/format.h>
 
@@ -21,12 +21,11 @@ struct Calls {
 /// By operation and line.
 using Places = std::map<std::tuple<history::Op, std::string, std::int32_t>, Calls>;
 
-Places places_of(const Run& run, std::size_t& examined) {
+Places places_of(const Run& run) {
   Places places;
   for (const Process& process : run.processes) {
     if (!process.rank || process.beside)
       continue;
-    examined += process.collectives.size();
     for (const Collective& call : process.collectives) {
       if (!call.gaps)
         continue;
@@ -66,16 +65,11 @@ Finding finding_of(const Run& run, const Calls& calls) {
 
 }  // namespace
 
-Verdict TensorsWithGaps::check(const Job& job) const {
-  Verdict verdict{.name = std::string(name())};
-  std::size_t examined = 0;
-  for (const auto& [place, calls] : places_of(job.run(), examined))
-    verdict.findings.push_back(finding_of(job.run(), calls));
-  if (examined == 0)
-    return verdict.skip("no collective was seen");
-  verdict.examined["collectives"] = examined;
-  verdict.outcome = verdict.findings.empty() ? Outcome::kPass : Outcome::kFail;
-  return verdict;
+std::vector<Finding> tensors_with_gaps(const Run& run) {
+  std::vector<Finding> findings;
+  for (const auto& [place, calls] : places_of(run))
+    findings.push_back(finding_of(run, calls));
+  return findings;
 }
 
 }  // namespace lockstep::checkers
