@@ -28,7 +28,8 @@
 //            -> contract{word: value}, buckets[][] (parameter names, where known)
 // step       step, batch (file: "x", "y"), out, sync, grad, train, backward, zero_grad, optimize,
 //            loss: mean|sum, forwards (1, or 2 before the one backward),
-//            must_refuse, memory (false), argument (a number that forward is given beside x: a
+//            unjoined (false; after a join: not in another one), must_refuse, memory (false),
+//            argument (a number that forward is given beside x: a
 //            factor of the output; x and the output travel in containers), penalty {kind:
 //            wgan_gp|wgan_lp|dragan, weight} (the model is a critic, y holds fake rows and the
 //            batch file "shares", one a row or (dragan) a value, from which the points follow where

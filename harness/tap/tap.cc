@@ -38,7 +38,7 @@ bool has_gaps(const Call& call, c10d::ProcessGroup& group) {
   if (tensor.layout() != at::kStrided || tensor.is_non_overlapping_and_dense() || !tensor.is_cpu())
     return false;
   try {
-    return TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR <= 15 &&
+    return TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR <= 15 && group.getSize() > 1 &&
            group.getBackend(c10::DeviceType::CPU)->getBackendName() == "gloo";
   } catch (const std::exception&) {
     return false;

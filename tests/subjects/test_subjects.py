@@ -1,6 +1,6 @@
 """Right subjects pass, and each wrong one is caught, with the line of its mistake within reach of the report.
 
-Method: fixtures/subjects/right.py and wrong.py, the right ones at two ranks, or at three with their mutants, the wrong ones at
+Method: fixtures/subjects/right*.py and wrong.py, the right ones at two ranks, or at three with their mutants, the wrong ones at
 three. A right one may leave cells undecided that it does not declare; it has no finding. A wrong one has the finding of its
 row, and its report names its file."""
 
@@ -59,7 +59,8 @@ class Subjects(SubjectTest):
         for name, kind in RIGHT.items():
             with self.subTest(name):
                 self.setUp()
-                done, report = self.suite(f"{FIXTURES}/right.py:{name}", "--as", kind, "-n", "3" if name in MISSED else "2")
+                file = "right_samplers.py" if kind == "sampler" else "right.py"
+                done, report = self.suite(f"{FIXTURES}/{file}:{name}", "--as", kind, "-n", "3" if name in MISSED else "2")
                 self.assertEqual((done.returncode, codes_of(report)), (0, set()), done.stdout)
                 self.assertEqual(missed_mutants(report), MISSED.get(name, set()), done.stdout)
                 self.assertIn("pass", {case["verdict"] for case in report["cases"]})
