@@ -84,12 +84,15 @@ std::vector<Case> failing_replicas(const char* implementation) {
     }
     cells.push_back(cell_of(implementation, 1, "replica", std::move(options)));
   }
-  cells.push_back(cell_of(implementation, 1, "exchange",
-                          {{"model", "bn_rows"},
-                           {"replicas", "3"},
-                           {"sync_bn", "on"},
-                           {"refuses", "step"},
-                           {"naming", "2 ended before exchange"}}));
+  for (const auto& [failing, naming] :
+       {std::pair("0", "replica 1 on"), std::pair("2", "2 ended before exchange")})
+    cells.push_back(cell_of(implementation, 1, "exchange",
+                            {{"model", "bn_rows"},
+                             {"failing", failing},
+                             {"replicas", "3"},
+                             {"sync_bn", "on"},
+                             {"refuses", "step"},
+                             {"naming", naming}}));
   return cells;
 }
 
