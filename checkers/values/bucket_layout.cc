@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <map>
 #include <optional>
@@ -67,6 +68,9 @@ class Rule {
             bytes, limit);
       limit = cap_;
     }
+    if (!filled && buckets.size() > 1 && holds(buckets.begin()->second, 0))
+      return fmt::format("bucket {} holds {} before the first backward, whose gradient comes last",
+                         buckets.begin()->first, name_of(0));
     for (std::size_t i = 0; i < run_.plan.parameters.size(); ++i) {
       if (times[i] != 1)
         return fmt::format("{} is in {} buckets", name_of(i), times[i]);
@@ -77,6 +81,10 @@ class Rule {
   [[nodiscard]] std::int64_t first() const { return first_; }
 
  private:
+  static bool holds(const std::vector<Part>& parts, std::size_t parameter) {
+    return std::any_of(parts.begin(), parts.end(),
+                       [&](const Part& part) { return part.parameter == parameter; });
+  }
   [[nodiscard]] std::string name_of(std::size_t parameter) const {
     return parameter < run_.plan.parameters.size() ? run_.plan.parameters[parameter].first : "none";
   }

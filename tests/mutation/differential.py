@@ -1,7 +1,8 @@
 """Are the mutants of equivalent.txt equivalent? Suites with other seeds, with and without them, observation by observation.
 
 All are chosen at once: what one of them changes shows, and which it is follows from the cells that reach it. A value that
-differs between two runs without mutants says nothing and is left out.
+differs between two runs without mutants says nothing and is left out; what is measured (memory) is no value. A mutant whose
+reason is rounding gives the last bits otherwise: it is judged by the suite, and not compared.
 """
 
 import json
@@ -13,7 +14,8 @@ def observations(directory, cell):
     """What a case observed, in values or digests, in an order of its own: ranks answer as they come."""
     journal = directory / "cases" / cell / "history" / "lockstep.jsonl"
     rows = [json.loads(line) for line in journal.read_text().splitlines()] if journal.exists() else []
-    kept = [{key: value for key, value in row.items() if key not in NOT_COMPARED} for row in rows if row["e"] == "observation"]
+    seen = [row for row in rows if row["e"] == "observation" and not row["name"].startswith("memory/")]
+    kept = [{key: value for key, value in row.items() if key not in NOT_COMPARED} for row in seen]
     return sorted(json.dumps(row, sort_keys=True) for row in kept)
 
 
