@@ -1,22 +1,51 @@
 """Are the mutants of equivalent.txt equivalent? Suites with other seeds, with and without them, observation by observation.
 
-All are chosen at once: what one of them changes shows, and which it is follows from the cells that reach it. A value that
-differs between two runs without mutants says nothing and is left out; what is measured (memory) is no value. A mutant whose
-reason is rounding gives the last bits otherwise: it is judged by the suite, and not compared.
+All are chosen at once: what one of them changes shows, and which it is follows from the cells that reach it. Numbers may
+differ by rounding: threads add in another order, and so may a mutant. What is measured (memory) is no value.
 """
 
+import array
 import json
+import shutil
 
-NOT_COMPARED = ("n", "t", "file")
+NOT_COMPARED = ("n", "t", "file", "digest")
+ROUNDING = {"F64": ("d", 1e-9), "F32": ("f", 1e-4), "BF16": ("H", 2e-2)}
 
 
 def observations(directory, cell):
-    """What a case observed, in values or digests, in an order of its own: ranks answer as they come."""
+    """What a case observed, by what it is of: digest, type, file and the name in it."""
     journal = directory / "cases" / cell / "history" / "lockstep.jsonl"
     rows = [json.loads(line) for line in journal.read_text().splitlines()] if journal.exists() else []
     seen = [row for row in rows if row["e"] == "observation" and not row["name"].startswith("memory/")]
-    kept = [{key: value for key, value in row.items() if key not in NOT_COMPARED} for row in seen]
-    return sorted(json.dumps(row, sort_keys=True) for row in kept)
+    return {json.dumps({key: value for key, value in row.items() if key not in NOT_COMPARED}, sort_keys=True):
+            (row["digest"], row["dtype"], directory / "cases" / cell / row["file"], row.get("key", row["name"])) for row in seen}
+
+
+def numbers(path, name, dtype):
+    """Of a tensor in a file of safetensors: a length, a header, the bytes."""
+    data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    begin, end = json.loads(data[8 : 8 + size])[name]["data_offsets"]
+    values = array.array(ROUNDING[dtype][0], data[8 + size + begin : 8 + size + end])
+    if dtype != "BF16":
+        return values
+    return array.array("f", array.array("I", [bits << 16 for bits in values]).tobytes())
+
+
+def alike(one, other):
+    (digest, dtype, *place), (other_digest, other_dtype, *other_place) = one, other
+    if digest == other_digest or dtype != other_dtype or dtype not in ROUNDING:
+        return digest == other_digest
+    pairs = zip(numbers(*place, dtype), numbers(*other_place, dtype), strict=True)
+    return all(a == b or abs(a - b) <= ROUNDING[dtype][1] * (1 + abs(a)) or (a != a and b != b) for a, b in pairs)
+
+
+def difference(plain, mutated):
+    """The first observation that is not alike, or that one of the two lacks; empty if there is none."""
+    for key in sorted(set(plain) | set(mutated)):
+        if key not in plain or key not in mutated or not alike(plain[key], mutated[key]):
+            return key
+    return ""
 
 
 class Differential:
@@ -24,14 +53,14 @@ class Differential:
         self.suite, self.mutants, self.runs, self.say = suite, mutants, runs, say
         self.done = dict.fromkeys((mutant.number for mutant in mutants), 0)
         self.compared = 0
-        self.unsteady = set()
         self.different = []
 
-    def observed(self, cells, chosen, seed):
-        self.suite.seed = seed
+    def run(self, cells, chosen, name):
         if self.suite.run(cells, chosen, 120 + 10 * sum(self.suite.cost[cell] for cell in cells)) is None:
-            raise SystemExit(f"seed {seed}: time-out of {len(cells)} cells with the mutants {chosen}")
-        return {cell: observations(self.suite.folder / "run", cell) for cell in cells}
+            raise SystemExit(f"seed {self.suite.seed}: time-out of {len(cells)} cells with the mutants {chosen}")
+        kept = self.suite.folder / name
+        shutil.rmtree(kept, ignore_errors=True)
+        return (self.suite.folder / "run").rename(kept)
 
     def lacking(self):
         return [mutant for mutant in self.mutants if self.done[mutant.number] < self.runs and self.cells_of(mutant)]
@@ -40,20 +69,17 @@ class Differential:
         return self.suite.reached.get(mutant.number, set())
 
     def one_seed(self, seed):
-        cells = sorted(set().union(*(self.cells_of(mutant) for mutant in self.lacking())) - self.unsteady)
+        self.suite.seed = seed
+        cells = sorted(set().union(*(self.cells_of(mutant) for mutant in self.lacking())))
         chosen = ",".join(str(mutant.number) for mutant in self.mutants)
-        plain, mutated = self.observed(cells, -1, seed), self.observed(cells, chosen, seed)
-        differing = [cell for cell in cells if plain[cell] != mutated[cell]]
-        again = self.observed(differing, -1, seed) if differing else {}
-        for cell in differing:
-            if again[cell] != plain[cell]:
-                self.unsteady.add(cell)
-                continue
-            row = min(set(plain[cell]) ^ set(mutated[cell]))
-            reaching = [mutant.key() for mutant in self.mutants if cell in self.cells_of(mutant)]
-            self.different.append({"cell": cell, "seed": seed, "observation": row, "mutants": reaching})
+        plain, mutated = self.run(cells, -1, "plain"), self.run(cells, chosen, "mutated")
+        for cell in cells:
+            what = difference(observations(plain, cell), observations(mutated, cell))
+            if what:
+                reaching = [mutant.key() for mutant in self.mutants if cell in self.cells_of(mutant)]
+                self.different.append({"cell": cell, "seed": seed, "observation": what, "mutants": reaching})
         for mutant in self.mutants:
-            self.done[mutant.number] += len((self.cells_of(mutant) & set(cells)) - self.unsteady)
+            self.done[mutant.number] += len(self.cells_of(mutant) & set(cells))
         self.compared += len(cells)
 
     def all_seeds(self):
@@ -61,11 +87,8 @@ class Differential:
         seed = 1
         while self.lacking() and not self.different:
             seed += 1
-            before = dict(self.done)
             self.one_seed(seed)
             self.say(f"seed {seed}: {self.compared} cases compared, {len(self.lacking())} of {len(self.mutants)} mutants lack some")
-            if self.done == before:
-                break
-        return {"seeds": seed - 1, "cases": self.compared, "unsteady": sorted(self.unsteady), "different": self.different,
-                "fewest": min(self.done.values(), default=0),
+        return {"seeds": seed - 1, "cases": self.compared, "different": self.different,
+                "fewest": min((count for count in self.done.values() if count), default=0),
                 "unreached": [mutant.key() for mutant in self.mutants if not self.cells_of(mutant)]}
