@@ -25,7 +25,7 @@ BUGS = [
      "for (const std::int64_t index : Shuffle(seed_of(seed_, epoch)).permutation(length())) apart.push_back(index); "
      "return apart;"),
     ("replaced_buffer_lost", "data_parallel", "own[i].tensor.copy_(kept[i].tensor);", ""),
-    ("only_first_replicas_exception", "parallel_apply", "replica < errors_.size()", "replica < 1"),
+    ("only_first_replicas_exception", "parallel_apply", "replica < raised.size()", "replica < 1"),
     ("infinite_stream_per_rank", "samplers", "stream_ = Shuffle(seed_of(seed_, epoch));",
      "stream_ = Shuffle(seed_of(seed_ + static_cast<std::uint64_t>(share_.rank) * 1000, epoch));"),
     ("sequential_shard_strided", "samplers", "return {first, first + each};", "return strided(fitted, share());"),
