@@ -1,6 +1,7 @@
 #include "scenarios/gradient_equivalence.h"
 
 #include <set>
+#include <utility>
 
 #include "scenarios/replica_cells.h"
 #include "scenarios/steps.h"
@@ -76,32 +77,30 @@ StepPlan step_of(const Case& cell, std::int64_t step) {
   return plan;
 }
 
-// What is to be accumulated is each rank's own until a step that synchronises.
-Result<void> unsynchronised_step(Conversation& talk, Training& training, std::int64_t step) {
-  StepPlan plan = step_of(talk.cell(), step);
-  plan.micro_batches = 1;
-  plan.sync = false;
+// One step of which nothing is reduced: each rank has its own gradient.
+Result<void> own_step(Conversation& talk, Training& training, StepPlan plan, const char* mark) {
   plan.alone = true;
   plan.optimize = false;
   if (auto computed = reference_step(talk, training, plan); !computed)
     return computed;
   if (auto trained = train_step(talk, training, plan); !trained)
     return trained;
-  return talk.mark("unsynchronised");
+  return talk.mark(mark);
+}
+
+// What is to be accumulated is each rank's own until a step that synchronises.
+Result<void> unsynchronised_step(Conversation& talk, Training& training, std::int64_t step) {
+  StepPlan plan = step_of(talk.cell(), step);
+  plan.micro_batches = 1;
+  plan.sync = false;
+  return own_step(talk, training, std::move(plan), "unsynchronised");
 }
 
 // The wrapper is gone, and the module trains on by itself.
 Result<void> unwrapped_step(Conversation& talk, Training& training, std::int64_t step) {
   if (auto gone = talk.ask_ranks([](Rank) { return protocol::Json{{"message", "unwrap"}}; }); !gone)
     return gone.error();
-  StepPlan plan = step_of(talk.cell(), step);
-  plan.alone = true;
-  plan.optimize = false;
-  if (auto computed = reference_step(talk, training, plan); !computed)
-    return computed;
-  if (auto trained = train_step(talk, training, plan); !trained)
-    return trained;
-  return talk.mark("unwrapped");
+  return own_step(talk, training, step_of(talk.cell(), step), "unwrapped");
 }
 
 // An argument that cannot be split is handed whole to every replica: all have seen the same one.

@@ -130,11 +130,13 @@ def try_dimensions(thing, shape):
     if mine:
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
-        narrow = of_float32_alone(thing)
-        if narrow:
-            shape.lacks["float64"] = "in one process, of float64, " + narrow
-        for dimensions, extents in EXTENTS.items():
-            why = why_not(thing, (6, 4, *extents), torch.float32 if narrow else torch.float64)
+        refused = refused_inputs(thing, torch.float64)
+        if all(refused.values()):  # Or it takes nothing wider than float32.
+            narrow = refused_inputs(thing, torch.float32)
+            if not all(narrow.values()):
+                shape.lacks["float64"] = f"in one process, of float64, {next(iter(refused.values()))}"
+                refused = narrow
+        for dimensions, why in refused.items():
             feature = f"dim{dimensions}"
             if why:
                 shape.lacks[feature] = f"in one process, of an input of {dimensions} dimensions, {why}"
@@ -148,12 +150,9 @@ def try_dimensions(thing, shape):
             dist.destroy_process_group()
 
 
-def of_float32_alone(thing):
-    """Why it takes nothing wider; empty where it does, or takes nothing at all."""
-    why = {}
-    for dtype in (torch.float32, torch.float64):
-        why[dtype] = [why_not(thing, (6, 4, *extents), dtype) for extents in EXTENTS.values()]
-    return "" if all(why[torch.float32]) or not all(why[torch.float64]) else why[torch.float64][0]
+def refused_inputs(thing, dtype):
+    """By number of dimensions why it does not take such an input; empty where it does."""
+    return {dimensions: why_not(thing, (6, 4, *extents), dtype) for dimensions, extents in EXTENTS.items()}
 
 
 def why_not(thing, extents, dtype):

@@ -66,6 +66,7 @@ def alone(records):
 def summary(records):
     equal = equivalents()
     counts = collections.Counter(outcome_of(record, equal) for record in records)
+    by_itself = alone(records)
     codes = [record for record in records if record["outcome"] in ("finding", "raised", "crash") and record.get("codes")]
     fitting = [record for record in codes if record["codes"][0] in FITTING.get(record["operator"], set())]
     return {
@@ -76,8 +77,8 @@ def summary(records):
         "by_file": counted(records, lambda record: record["file"].rsplit("/", 1)[-1], equal),
         "by_operator": counted(records, lambda record: record["operator"], equal),
         "by_scenario": counted([r for r in records if r["outcome"] in KILLED], scenario, equal),
-        "found_alone": dict(alone(records).most_common()),
-        "found_with_others": sorted({cell for record in records for cell in record.get("found_by", ())} - set(alone(records))),
+        "found_alone": dict(by_itself.most_common()),
+        "found_with_others": sorted({cell for record in records for cell in record.get("found_by", ())} - set(by_itself)),
         "living": [record for record in records if outcome_of(record, equal) in ("survived", "undecided")],
     }
 
