@@ -9,7 +9,8 @@ lies in the way of the modules of the user.
     lines.py       the conversation
     rank.py        a rank: model, wrapper, step
     reference.py   the same model in one process
-    models.py      the catalogue
+    models.py      the catalogue; batch_norm_models.py, buffer_models.py and critic_models.py have theirs
+    model_base.py  what models are made of
     model_values.py  what a model holds
     epochs.py      samplers
     subject.py     finds what the user has named, and says what it declares

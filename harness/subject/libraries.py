@@ -20,6 +20,7 @@ LIBRARIES = {
         ("sampler", "", "PreparedLoader"),
         ("sampler", "", "SplitLoader"),
         ("sampler", "", "UnevenLoader"),
+        ("sampler", "", "DispatchedLoader"),
     ),
     "lightning": (
         ("sampler", "lightning.fabric.utilities.distributed", "DistributedSamplerWrapper"),  # What a Trainer injects.
@@ -27,12 +28,17 @@ LIBRARIES = {
 }
 
 
+def as_launched():
+    """The environment that accelerate's launcher makes."""
+    rank, world = str(dist.get_rank()), str(dist.get_world_size())
+    os.environ.update(RANK=rank, LOCAL_RANK=rank, WORLD_SIZE=world, LOCAL_WORLD_SIZE=world)
+
+
 def wrap_prepared(module, broadcast_buffers=True, find_unused_parameters=False, static_graph=False, gradient_as_bucket_view=False):
     """accelerate: Accelerator.prepare() of a model, with its own handler for DDP's options."""
     from accelerate import Accelerator, DistributedDataParallelKwargs
 
-    rank, world = str(dist.get_rank()), str(dist.get_world_size())
-    os.environ.update(RANK=rank, LOCAL_RANK=rank, WORLD_SIZE=world, LOCAL_WORLD_SIZE=world)  # As its launcher does.
+    as_launched()
     options = DistributedDataParallelKwargs(
         broadcast_buffers=broadcast_buffers, find_unused_parameters=find_unused_parameters, static_graph=static_graph,
         gradient_as_bucket_view=gradient_as_bucket_view)
@@ -45,7 +51,7 @@ wrap_prepared.lockstep = {"offers": ["initial"]}
 class PreparedLoader:
     """accelerate: Accelerator.prepare() of a loader, for one process; an item is its index."""
 
-    SPLIT, EVEN = False, True
+    SPLIT, EVEN, DISPATCHED = False, True, False
 
     def __init__(self, dataset, batch_size, num_replicas, rank, shuffle=True, seed=0, drop_last=False):
         from accelerate.data_loader import prepare_data_loader
@@ -54,7 +60,7 @@ class PreparedLoader:
         loader = DataLoader(range(len(dataset)), batch_size=size, shuffle=shuffle and len(dataset) > 0, drop_last=drop_last)
         self.loader = prepare_data_loader(
             loader, num_processes=num_replicas, process_index=rank, split_batches=self.SPLIT, even_batches=self.EVEN,
-            use_seedable_sampler=True, data_seed=seed)
+            dispatch_batches=self.DISPATCHED, put_on_device=self.DISPATCHED, use_seedable_sampler=True, data_seed=seed)
 
     def set_epoch(self, epoch):
         self.loader.set_epoch(epoch)
@@ -76,3 +82,17 @@ class UnevenLoader(PreparedLoader):
     """accelerate: even_batches=False: nothing is read twice, and processes may have different numbers of batches."""
 
     EVEN = False
+
+
+class DispatchedLoader(PreparedLoader):
+    """accelerate: dispatch_batches=True: the first process reads, and sends each the slice of a batch that is its own."""
+
+    DISPATCHED = True
+
+    def __init__(self, dataset, batch_size, num_replicas, rank, shuffle=True, seed=0, drop_last=False):
+        from accelerate import PartialState
+
+        as_launched()
+        PartialState._reset_state()  # What a loader without a group has left of it knows of no other process.
+        PartialState(cpu=True)
+        super().__init__(dataset, batch_size, num_replicas, rank, shuffle, seed, drop_last)

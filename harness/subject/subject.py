@@ -11,7 +11,6 @@ from torch import nn
 
 from . import libraries, where
 from .epochs import sampler_shape
-from .libraries import LIBRARIES
 from .lines import Unsupported
 from .norms import NormAdapter, norm_shape
 from .shapes import Mismatch, Shape, ddp_shape
@@ -115,7 +114,7 @@ class Subject:
         if self.known is None:
             if not torch.distributed.is_available():
                 raise need(self.spec, "this torch was built without torch.distributed", "need a torch with USE_DISTRIBUTED=1; another: --python")
-            self.known = self.of_library() if self.spec in LIBRARIES else [self.of_user()]
+            self.known = self.of_library() if self.spec in libraries.LIBRARIES else [self.of_user()]
         return self.known
 
     def of_library(self):
@@ -125,12 +124,12 @@ class Subject:
         except ImportError as error:
             raise need(library, f"this Python cannot import it: {error}", "need one that can: --python INTERPRETER") from error
         parts = []
-        for kind, module, name in LIBRARIES[library]:
+        for kind, module, name in libraries.LIBRARIES[library]:
             if self.kind in ("", kind):
                 thing = getattr(importlib.import_module(module) if module else libraries, name)
                 parts.append(Part(f"{library}.{name}", kind, thing, ABSENT.get(kind, ""), of_pytorch=library == "torch"))
         if not parts:
-            served = sorted({kind for kind, _, _ in LIBRARIES[library]})
+            served = sorted({kind for kind, _, _ in libraries.LIBRARIES[library]})
             raise need(library, f"serves nothing as {self.kind}", f"need --as {' or '.join(served)}, or none for all of them")
         return parts
 
