@@ -28,6 +28,7 @@ COLUMNS = {
     "accelerate": ("accelerate", ("accelerate.wrap_prepared", "accelerate.PreparedLoader")),
     "split_batches": ("accelerate", ("accelerate.SplitLoader",)),
     "even_batches=False": ("accelerate", ("accelerate.UnevenLoader",)),
+    "dispatch_batches": ("accelerate", ("accelerate.DispatchedLoader",)),
     "lightning": ("lightning", ()),
     "ddp": ("ddp", ()),
     "bucketed_ddp": ("bucketed_ddp", ()),
@@ -142,8 +143,8 @@ def page(columns, versions, silent):
         paragraph(
             "Made by `python3 -B tests/subjects/conformance.py`. `torch` is `lockstep suite --subject torch` at "
             f"{versions['torch']}, `accelerate` and `lightning` are what {versions['accelerate']} and {versions['lightning']} "
-            "make of a model and a loader (`--subject accelerate`, `lightning`), `split_batches` and `even_batches=False` "
-            "accelerate's options; `ddp` (with the sampler `distributed`) and `bucketed_ddp` are ours, see [suite](suite.md). "
+            "make of a model and a loader (`--subject accelerate`, `lightning`), `split_batches`, `even_batches=False` and "
+            "`dispatch_batches` accelerate's options; `ddp` (with the sampler `distributed`) and `bucketed_ddp` are ours, see [suite](suite.md). "
             "World sizes 2, 3 and 5 come together in a row; -: not asked. No case is loosened for PyTorch's classes: what they do "
             "not declare is not asked, and what deviates from what they declare stands here with [their own words](#deviations)."
         ), "",
