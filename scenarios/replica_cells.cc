@@ -52,7 +52,7 @@ std::vector<Case> replica_gradient_cells() {
       add(replicas, {{"model", "conv_bn"}});
     }
     add(3, {{"model", "mixed"}});
-    add(5, {{"model", "mlp"}, {"rows", "few"}});
+    add(5, {{"model", "conv_bn"}, {"rows", "few"}});
     add(5, {{"model", "conv_bn"}, {"rows", "few"}, {"sync_bn", "on"}});
     add(1, {{"model", "mlp"}});
     add(3, {{"model", "segmentation"}, {"memory", "on"}});

@@ -117,7 +117,7 @@ std::vector<Case> SyncBnStatistics::cells() const {
   add(3, "float64", {{"model", "bn_rows"}, {"ratio", "10"}});
   add(3, "float64", {{"model", "bn_volume"}, {"sync_bn", "converted"}});
   add(3, "float64", {{"model", "bn_rows"}, {"sync_bn", "converted"}});
-  for (const char* model : {"bn_cumulative", "bn_constant", "bn_frozen"})
+  for (const char* model : {"bn_cumulative", "bn_constant", "bn_frozen", "bn_bias"})
     add(2, "float64", {{"model", model}, {"sync_bn", "converted"}});
   add(3, "float64", {{"model", "bn_rows"}, {"rows", "none"}});
   add(3, "float64", {{"model", "bn_volume"}, {"rows", "empty"}});

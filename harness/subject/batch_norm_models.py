@@ -12,7 +12,8 @@ BATCH_NORM_MODELS = {  # Shape beyond the channels, layer, and what of it is not
     "bn_volume": ((2, 3, 2), nn.BatchNorm3d, {}),
     "bn_cumulative": ((), nn.BatchNorm1d, {"momentum": None}),
     "bn_constant": ((), nn.BatchNorm1d, {"momentum": 0.0}),
-    "bn_frozen": ((), nn.BatchNorm1d, {"trains": False}),
+    "bn_frozen": ((), nn.BatchNorm1d, {"trains": ()}),
+    "bn_bias": ((), nn.BatchNorm1d, {"trains": ("bias",)}),
     "bn_plain": ((), nn.BatchNorm1d, {"affine": False}),
     "bn_stateless": ((), nn.BatchNorm1d, {"running": False}),
     "bn_input": ((), nn.BatchNorm1d, {"mixes_first": False}),
@@ -37,8 +38,8 @@ class BatchNormNet(Model):
             mean = values.normal(CHANNELS, scale=0.1)
             running = (mean, 1 + values.normal(CHANNELS, scale=0.1).square(), values.count())
         self.bn = batch_norm(layer, CHANNELS, values, weight, bias, running, usual.get("momentum", 0.1))
-        if not usual.get("trains", True):
-            self.bn.requires_grad_(False)
+        for name, parameter in self.bn.named_parameters():
+            parameter.requires_grad_(name in usual.get("trains", ("weight", "bias")))
         if not self.mixes_first and values.dtype in (torch.bfloat16, torch.float16):
             self.bn.float()
 

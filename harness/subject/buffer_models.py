@@ -19,11 +19,13 @@ class Ema(Model):
         super().__init__()
         self.weight = nn.Parameter(values.normal(4, scale=1))
         self.register_buffer("factor", 1 + values.normal(scale=0.1))
+        self.register_buffer("positive", values.count())
 
     def compute(self, x):
         if self.training:
             with torch.no_grad():
                 self.factor = moved(self.factor, x.mean())
+                self.positive.add_((x > 0).sum())
         return x * (self.weight * self.factor)
 
     def row_loss(self, output, target):

@@ -8,10 +8,9 @@ from .model_base import Model, batch_norm, linear
 
 
 class Critic(Model):
-    x, y = (4,), (4,)
-
     def __init__(self, values, normalises):
         super().__init__()
+        self.x = self.y = (4,) if normalises else (2, 2)
         sizes, scales = (4, 6, 6, 1), (3, 0.9, 0.4)
         for i in range(3):
             weight = values.normal(sizes[i + 1], sizes[i], scale=scales[i])
@@ -41,10 +40,11 @@ class Critic(Model):
             self.fc3.weight.div_(slopes.norm(2, 1).median())
 
     def compute(self, x):
+        x = x.flatten(1)
         for i in (1, 2):
             x = getattr(self, f"fc{i}")(x)
             x = torch.tanh(self.normalised(f"norm{i}", x) if self.normalises else x)
         return self.fc3(x)
 
     def row_loss(self, output, target):
-        return output.squeeze(1) * target.mean(1)
+        return output.squeeze(1) * target.flatten(1).mean(1)
