@@ -18,7 +18,7 @@ std::vector<Case> replica_buffer_cells();
 std::int64_t replicas_of(const Case& cell);
 
 /// Rows of the one process: as many for every replica, or rows=uneven: a smaller last part, or
-/// rows=few: fewer rows than replicas.
+/// rows=few: fewer rows than replicas; one_more: chunks of two leave replicas without any.
 std::int64_t replica_rows(const Case& cell);
 
 }  // namespace lockstep

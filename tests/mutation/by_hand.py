@@ -83,4 +83,15 @@ BUGS = [
     ("saved_slices_not_recognised", "saved_buffers",
      "return tensor.defined() && tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;",
      "return tensor.defined() && tensor.has_storage() ? tensor.const_data_ptr() : nullptr;"),
+    ("bias_frozen_with_the_weight", "sync_batch_norm", "edge++", "edge"),
+    ("integer_buffers_not_broadcast", "replicated_module",
+     "c10d::broadcast_coalesced(group(), buffers, kBroadcastBytes, source);",
+     "std::vector<at::Tensor> floating;"
+     " for (const at::Tensor& buffer : buffers) if (buffer.is_floating_point()) floating.push_back(buffer);"
+     " if (!floating.empty()) c10d::broadcast_coalesced(group(), floating, kBroadcastBytes, source);"),
+    ("rows_split_evenly", "scatter_gather", "(rows + per_part - 1) / per_part", "rows < devices ? rows : devices"),
+    ("rows_split_evenly", "scatter_gather",
+     "at::chunk(tensor, static_cast<std::int64_t>(devices.size()))[part].to(devices[part])",
+     "tensor.tensor_split(static_cast<std::int64_t>(parts))[part].to(devices[part])"),
+    ("norm_over_channels_alone", "gradient_penalty", "flat(gradient).norm(2, 1)", "gradient.norm(2, 1)"),
 ]

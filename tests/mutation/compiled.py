@@ -101,29 +101,31 @@ class Builder:
                 result[file] = mutants
             return result
 
-    def link(self, by_file, program):
-        """The folder of programs in which `program` is mutated, with those beside it that it needs."""
+    def link(self, by_file, mutated):
+        """The folder of programs in which those named are mutated, with those beside them that they need."""
         with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
             objects = list(pool.map(lambda item: str(self.object_of(*item)), by_file.items()))
         runtime = self.folder / "objects" / "mutation.o"
         # Compiled as any file of the project is; the mutants of none are in it.
         likely = next(iter(by_file))
-        words = self.command(likely, self.root / TESTS / "mutation.cc", runtime)
-        status, errors = self.run(words)
+        status, errors = self.run(self.command(likely, self.root / TESTS / "mutation.cc", runtime))
         if status:
             raise SystemExit(errors)
         programs = self.folder / "bin"
         programs.mkdir(exist_ok=True)
+        for program in mutated:
+            self.link_one(program, [*objects, str(runtime)], programs / program)
+        for name in {"lockstep", "lockstep_rank_host", "lockstep_reference_host"} - set(mutated):
+            shutil.copy2(self.build / "bin" / name, programs / name)
+        return programs
+
+    def link_one(self, program, objects, output):
         others = {"mutate"} | {each.parent.name for each in self.build.glob("*/build.ninja")}  # Of mutants, or of another preset.
         places = [path.relative_to(self.build) for path in self.build.rglob(program) if path.is_file()]
         target = str(next(place for place in places if place.parts[0] not in others))
         told = subprocess.run(["ninja", "-t", "commands", target], cwd=self.build, check=True, capture_output=True,
                               text=True).stdout.strip().splitlines()[-1]
         # Before the archives: what an object defines is not taken from them. A second command would list the tests.
-        line = re.sub(f"-o {re.escape(target)}", f"{' '.join(objects)} {runtime} -o {programs / program}", told, count=1)
+        line = re.sub(f"-o {re.escape(target)}", f"{' '.join(objects)} -o {output}", told, count=1)
         line = re.split(r" && (?=cd |/usr/bin/cmake|:$)", line)[0]
         subprocess.run(line, shell=True, cwd=self.build, check=True)
-        for name in ("lockstep", "lockstep_reference_host"):
-            if program == "lockstep_rank_host":
-                shutil.copy2(self.build / "bin" / name, programs / name)
-        return programs

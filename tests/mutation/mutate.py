@@ -4,7 +4,7 @@
   mutate.py [--count 400] [--seed 1] [--file NAME] [--operator NAME]   builds, judges, and says so; goes on where it was
   mutate.py --by-hand          the bugs of by_hand.py instead
   mutate.py --report           writes the page and the JSON of what has been judged
-  mutate.py --checkers         mutants of checkers/ and harness/model/ against their unit tests
+  mutate.py --checkers         mutants of checkers/ and harness/model/ against unit tests, saved runs, the suite's own mutants
   mutate.py --equivalents [--runs 1000]  those of equivalent.txt: cases with them and without, value for value
 
 What was judged is kept in BUILD/mutate/NAME/results.jsonl by what a mutant is, not by its number or line: a run that was
@@ -15,14 +15,13 @@ lived, as after new cells; --again all.
 import argparse
 import collections
 import json
-import os
 import pathlib
-import subprocess
 import sys
 
 import parser_environment  # noqa: F401. First: from here on there is a parser.
 import report
 from by_hand import BUGS
+from checker_tests import PROGRAMS, CheckerTests
 from compiled import Builder
 from differential import Differential
 from operators import mutants_of
@@ -139,22 +138,6 @@ def compare_equivalents(suite, mutants, runs, folder):
     return 1 if told["different"] else 0
 
 
-def by_tests(programs):
-    """Judges a mutant of checkers by their unit tests."""
-    def judge(mutant):
-        try:
-            done = subprocess.run([programs / "checkers_test", "--gtest_brief=1", "--gtest_fail_fast"],
-                                  capture_output=True, text=True, timeout=300, check=False,
-                                  env={**os.environ, "LOCKSTEP_MUTANT": str(mutant.number)})
-        except subprocess.TimeoutExpired:
-            return {"outcome": "time-out"}
-        failed = [line.split("] ")[1].split(" ")[0] for line in done.stdout.splitlines() if "[  FAILED  ]" in line]
-        if done.returncode == 0:
-            return {"outcome": "survived"}
-        return {"outcome": "finding" if failed else "crash", "cell": failed[0] if failed else "", "codes": []}
-    return judge
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
@@ -192,11 +175,11 @@ def main():
             mutants, by_file = numbered(called_equivalent(files))
         else:
             mutants, by_file = numbered(compiling(builder, drawn(files, options), options.count))
-        programs = builder.link(by_file, "checkers_test" if options.checkers else "lockstep_rank_host")
+        programs = builder.link(by_file, PROGRAMS if options.checkers else ["lockstep_rank_host"])
         if options.equivalents:
             return compare_equivalents(Suite(programs, folder), mutants, options.runs, folder)
         if options.checkers:
-            judge = by_tests(programs)
+            judge = CheckerTests(programs, folder).judge
         else:
             suite = Suite(programs, folder, options.seed)
             suite.learn(say)

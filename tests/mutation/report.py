@@ -67,8 +67,8 @@ def summary(records):
     equal = equivalents()
     counts = collections.Counter(outcome_of(record, equal) for record in records)
     by_itself = alone(records)
-    codes = [record for record in records if record["outcome"] in ("finding", "raised", "crash") and record.get("codes")]
-    fitting = [record for record in codes if record["codes"][0] in FITTING.get(record["operator"], set())]
+    codes = [record for record in records if record.get("codes") and record["operator"] in FITTING]
+    fitting = [record for record in codes if record["codes"][0] in FITTING[record["operator"]]]
     return {
         "mutants": len(records),
         "outcomes": dict(counts),
@@ -86,8 +86,9 @@ def summary(records):
 def page(records):
     told = summary(records)
     kinds = [*KILLED, "undecided", "survived", "equivalent"]
+    fit, of = told["fitting_codes"]
     lines = [f"{told['mutants']} mutants, {told['killed_percent']} % of those that are not equivalent killed."
-             f" First code fits: {told['fitting_codes'][0]} of {told['fitting_codes'][1]}.", ""]
+             + (f" First code fits: {fit} of {of}." if of else ""), ""]
     for title in ("by_file", "by_operator", "by_scenario"):
         lines += [f"| {title.replace('by_', '')} | {' | '.join(kinds)} | killed |", "|---" * (len(kinds) + 2) + "|"]
         for name, counts in told[title].items():
