@@ -239,12 +239,11 @@ Result<Case> case_of(const Plan& plan) {
             .required_checks = plan.required_checks,
             .required = plan.required,
             .expected_site = plan.expected_site};
-  if (const auto subject = plan.contract.find("subject"); subject != plan.contract.end()) {
+  if (!plan.declared("subject").empty()) {
     cell.of_subject = true;
     cell.kind = plan.contract.count("draws") > 0 ? "sampler" : "ddp";
   }
-  if (const auto named = plan.contract.find("named_by"); named != plan.contract.end())
-    cell.named_by = named->second;
+  cell.named_by = plan.declared("named_by");
   if (const auto more = plan.contract.find("not_declared"); more != plan.contract.end()) {
     cell.of_subject = cell.tried = true;
     cell.not_declared = more->second;

@@ -34,21 +34,16 @@ std::optional<SiteRef> line_of(const Process& process, const Collective& call) {
   return site_of(*process.rank, frames, "reduces");
 }
 
-std::string word(const Run& run, const char* name) {
-  const auto at = run.plan.contract.find(name);
-  return at == run.plan.contract.end() ? "" : at->second;
-}
-
 /// Of "file:line".
 std::optional<SiteRef> definition(const Run& run) {
-  const std::string at = word(run, "defined_at");
+  const std::string at = run.plan.declared("defined_at");
   const std::size_t colon = at.rfind(':');
   SiteRef site{.rank = Rank{0}, .role = "defines"};
   if (colon == std::string::npos ||
       std::from_chars(at.data() + colon + 1, at.data() + at.size(), site.line).ec != std::errc{})
     return std::nullopt;
   site.file = at.substr(0, colon);
-  site.function = word(run, "subject");
+  site.function = run.plan.declared("subject");
   return site;
 }
 

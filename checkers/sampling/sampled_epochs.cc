@@ -136,10 +136,7 @@ class Reader {
 };
 
 SamplerPromise promise_of(const Run& run) {
-  const auto word = [&](const char* name) {
-    const auto at = run.plan.contract.find(name);
-    return at == run.plan.contract.end() ? std::string() : at->second;
-  };
+  const auto word = [&](const char* name) { return run.plan.declared(name); };
   SamplerPromise promise{.order = word("order"),
                          .draws = word("draws"),
                          .remainder = word("remainder"),

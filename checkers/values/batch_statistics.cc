@@ -127,8 +127,7 @@ class Question {
 Verdict BatchStatistics::check(const Job& job) const {
   const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
-  const auto declared = run.plan.contract.find("statistics");
-  if (declared == run.plan.contract.end() || declared->second != "global")
+  if (run.plan.declared("statistics") != "global")
     return verdict.skip("batch statistics over all ranks are not declared");
   const Subjects subjects = subjects_of(run, is_asked_about);
   // Points that have a reference: the others are not asked about.
@@ -145,7 +144,7 @@ Verdict BatchStatistics::check(const Job& job) const {
       continue;
     const bool norm = kind_of(subject.name) == "norm";
     // A layer of somebody else's need not have every buffer: to count its batches, say.
-    if (!norm && subject.actual.empty() && run.plan.contract.count("subject") > 0)
+    if (!norm && subject.actual.empty() && !run.plan.declared("subject").empty())
       continue;
     any |= norm;
     (norm ? normalised : running).look_at(subject);

@@ -42,7 +42,7 @@ void add(const Run& run, const Observation& left, const Observation& kept, Findi
 Verdict BufferOverwrite::check(const Job& job) const {
   const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
-  if (run.plan.contract.count("buffers") == 0)
+  if (run.plan.declared("buffers").empty())
     return verdict.skip("nothing is declared about buffers");
   // That no other forward came after the last one on record is an absence.
   if (!run.journal_complete)

@@ -94,8 +94,7 @@ Finding finding_of(std::int64_t number, const Step& step, const std::vector<Faul
 Verdict GradientPresence::check(const Job& job) const {
   const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
-  const auto declared = run.plan.contract.find("unused");
-  const std::string unused = declared == run.plan.contract.end() ? "" : declared->second;
+  const std::string unused = run.plan.declared("unused");
   const bool whole = journal_is_whole(run);
   bool unobserved = !whole;
   for (const auto& [number, step] : steps_of(run)) {

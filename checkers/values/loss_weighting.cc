@@ -86,12 +86,10 @@ Finding wrong_weights(std::int64_t number, const Step& step, const std::string& 
 Verdict LossWeighting::check(const Job& job) const {
   const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
-  const auto contract = run.plan.contract.find("gradient");
-  if (run.plan.world_size != 1 || contract == run.plan.contract.end() ||
-      run.plan.dtype != "float64")
+  const std::string declared = run.plan.declared("gradient");
+  if (run.plan.world_size != 1 || declared.empty() || run.plan.dtype != "float64")
     return verdict.skip(
         "the losses of several parts of one process's batch, in float64, are looked at");
-  const std::string& declared = contract->second;
   double apart = 0;
   double tolerance = 0;
   bool told_apart = false;

@@ -24,11 +24,6 @@ struct Rule {
   bool own{};                     ///< Each rank holds what it held before.
 };
 
-std::string contract_of(const Run& run, const std::string& what) {
-  const auto place = run.plan.contract.find(what);
-  return place == run.plan.contract.end() ? "" : place->second;
-}
-
 /// Of what ranks keep to themselves. An optimizer may have moved a parameter.
 std::optional<Rule> own_rule_of(const Sighting& sighting) {
   if (is_phase(sighting.phase, "initial"))
@@ -350,7 +345,7 @@ bool seen_everywhere(const Run& run, const Sighting& sighting) {
 Verdict ReplicaEquality::check(const Job& job) const {
   const Run& run = job.run();
   Verdict verdict{.name = std::string(name())};
-  const std::string buffers = contract_of(run, "buffers");
+  const std::string buffers = run.plan.declared("buffers");
   const std::vector<Sighting> all = sightings(run, {"param", "buffer", "optimizer"});
   const Sources sources(all);
   Collector collector(run);

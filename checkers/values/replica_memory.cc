@@ -22,11 +22,6 @@ struct Peak {
   [[nodiscard]] double excess() const { return first - others; }
 };
 
-bool is_declared_balanced(const Run& run) {
-  const auto declared = run.plan.contract.find("memory");
-  return declared != run.plan.contract.end() && declared->second == "balanced";
-}
-
 Finding finding_of(const Observation& seen, std::string headline) {
   Finding finding;
   finding.code = Code::kMemoryImbalance;
@@ -92,7 +87,7 @@ Verdict ReplicaMemory::check(const Job& job) const {
   verdict.outcome = Outcome::kPass;
   if (idle) {
     verdict.fail(std::move(*idle));
-  } else if (worst.seen != nullptr && is_declared_balanced(run) &&
+  } else if (worst.seen != nullptr && run.plan.declared("memory") == "balanced" &&
              worst.excess() > kShareMost * worst.others) {
     verdict.fail(first_holds_more(worst));
   }

@@ -31,6 +31,12 @@ struct Plan {
   /// Per parameter in registration order: name and numel; what the model has, so that "outside
   /// every bucket" is countable.
   std::vector<std::pair<std::string, std::int64_t>> parameters{};
+
+  /// The contract's word on `what`; empty: none.
+  [[nodiscard]] std::string declared(const std::string& what) const {
+    const auto at = contract.find(what);
+    return at == contract.end() ? "" : at->second;
+  }
 };
 
 }  // namespace lockstep

@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 
-TESTS = ("checkers_test", "model_test", "session_test", "saved_runs_test")  # Short ones first.
+TESTS = ("checkers_test", "model_test", "session_test", "dumps_test", "saved_runs_test")  # Short ones first.
 PROGRAMS = [*TESTS, "lockstep"]
 
 
