@@ -106,8 +106,8 @@ class Question {
         finding.culprits.empty() ? "" : fmt::format(" on {}", words(finding.culprits));
     if (code_ == Code::kBatchStatistics)
       finding.headline =
-          fmt::format("{} normalises in step {}{} otherwise than one process with all ranks' rows",
-                      which, *finding.step, where);
+          fmt::format("{} {} in step {}{} otherwise than one process with all ranks' rows", which,
+                      wrong_.names.size() == 1 ? "normalises" : "normalise", *finding.step, where);
     else
       finding.headline = fmt::format(
           "{} after the forward of step {}{} {} not what one process has from all ranks' rows",

@@ -100,6 +100,21 @@ TEST(BatchStatistics, WrongOnAllRanks) {
   EXPECT_EQ(verdict.findings[0].names, std::vector<std::string>{"bn"});
   EXPECT_TRUE(verdict.findings[0].culprits.empty());
   EXPECT_EQ(verdict.findings[0].step, 0);
+  EXPECT_EQ(verdict.findings[0].headline,
+            "bn normalises in step 0 otherwise than one process with all ranks' rows");
+}
+
+TEST(BatchStatistics, OfSeveralLayersTheFirstIsNamedAndTheOthersAreCounted) {
+  lockstep::Run run = typed({with_norm(kAllWrong)});
+  for (Observation seen : std::vector(run.observations)) {
+    seen.name = seen.name == "norm/bn" ? "norm/bn2" : "buffer/bn2.running_mean";
+    run.observations.push_back(seen);
+  }
+  const Verdict verdict = check(run);
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].names, (std::vector<std::string>{"bn", "bn2"}));
+  EXPECT_EQ(verdict.findings[0].headline,
+            "bn and 1 more normalise in step 0 otherwise than one process with all ranks' rows");
 }
 
 TEST(BatchStatistics, WrongOnAMinority) {
@@ -107,6 +122,8 @@ TEST(BatchStatistics, WrongOnAMinority) {
   ASSERT_EQ(verdict.findings.size(), 1U);
   EXPECT_EQ(verdict.findings[0].culprits, RankSet{Rank{2}});
   EXPECT_EQ(verdict.findings[0].affected, (RankSet{Rank{0}, Rank{1}}));
+  EXPECT_EQ(verdict.findings[0].headline,
+            "bn normalises in step 0 on rank 2 otherwise than one process with all ranks' rows");
   // A rank without rows is no witness: one of two is no minority.
   Typed empty = with_norm({{Rank{2}, {0, 0}}});
   lockstep::Run run = typed({empty});
@@ -127,6 +144,9 @@ TEST(BatchStatistics, RunningValues) {
   ASSERT_EQ(verdict.findings.size(), 1U);
   EXPECT_EQ(verdict.findings[0].code, Code::kRunningStatistics);
   EXPECT_EQ(verdict.findings[0].names, std::vector<std::string>{"bn.running_mean"});
+  EXPECT_EQ(verdict.findings[0].headline,
+            "bn.running_mean after the forward of step 0 is not what one process has from all "
+            "ranks' rows");
 }
 
 TEST(BatchStatistics, WithinTheTolerance) {
