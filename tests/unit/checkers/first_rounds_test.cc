@@ -51,6 +51,19 @@ TEST(FirstRounds, TheSecondMayBeginOtherwiseThanTheFirst) {
             "rank 0 left the loop at t.py:18 after 2 rounds; rank 1 went on with round 3");
 }
 
+TEST(FirstRounds, WhoRanOutMayHaveEndedWell) {
+  lockstep::Run run =
+      make_run({kStart + Row{kBackward, kBroadcast.failed()}, kStart + Row{kBackward}});
+  ends_with_status(run, Rank{1}, 0, stall_ns(run));
+  ends_with_status(run, Rank{0}, 1, stall_ns(run) + kMs);
+  const Finding finding = only_finding(run);
+  EXPECT_EQ(finding.code, Code::kUnevenBatches);
+  EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
+  EXPECT_EQ(finding.headline,
+            "rank 1 issued the calls of 1 round of the loop at t.py:18 and ended; rank 0 went on "
+            "with round 2");
+}
+
 TEST(FirstRounds, WhereOneLineIssuesSeveralCallsTheRoundsAreNotCounted) {
   const Row two = kStart + Row{kBackward, kBroadcast, kBroadcast, kBackward};
   const Finding finding =
@@ -129,9 +142,11 @@ TEST(LeftOutInARound, IsToldFromARoundThatWasNeverMade) {
   EXPECT_EQ(left_out.code, Code::kMissingCall);
   EXPECT_EQ(left_out.culprits, RankSet{Rank{0}});
   EXPECT_NE(left_out.headline.find("left out all_reduce in one"), std::string::npos);
+  EXPECT_EQ(left_out.cause.find("a round of its own without these calls: no_sync, "), 0U);
   const Finding fewer = only_finding(seen_with(6, 7));
   EXPECT_EQ(fewer.code, Code::kUnevenBatches);
   EXPECT_EQ(fewer.culprits, RankSet{Rank{0}});
+  EXPECT_EQ(fewer.cause.find("it made fewer rounds with these calls than the others: "), 0U);
 }
 
 TEST(LeftOutInARound, AVariableThatDoesNotCountTheRoundsTellsNothing) {

@@ -111,6 +111,7 @@ TEST(LoopExit, LeavingFromInsideTheBodyIsAnotherCode) {
     EXPECT_EQ(finding.code, Code::kLeftLoop);
     EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
     EXPECT_EQ(finding.confidence, Confidence::kLikely);
+    EXPECT_EQ(finding.cause, "a condition that holds on this rank only ended its loop");
     EXPECT_EQ(finding.sites.back().line, 25) << "the call that it left out";
   }
 }
@@ -136,6 +137,8 @@ TEST(LoopExit, WhereMostHaveLeftNobodyIsNamed) {
   EXPECT_EQ(finding.code, Code::kUnevenBatches);
   EXPECT_TRUE(finding.culprits.empty());
   EXPECT_EQ(finding.affected, RankSet::all(3));
+  EXPECT_EQ(finding.confidence, Confidence::kUnknown);
+  EXPECT_EQ(finding.cause.find("that most ranks left it does not tell whether"), 0U);
   EXPECT_EQ(finding.headline,
             "ranks 0,2 left the loop at t.py:21 after 4 rounds; rank 1 went on with round 5");
 }
