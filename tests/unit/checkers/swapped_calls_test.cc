@@ -128,6 +128,22 @@ TEST(SwappedCalls, WhatAThreadPutsBetweenOthersIsNoRanksFault) {
   }
 }
 
+TEST(SwappedCalls, WhatOneThreadIssuesIsInTheOrderOfTheProgram) {
+  const Call step = all_reduce("dp", 8).at("x.py", 1), checkpoint = barrier("dp").at("x.py", 2);
+  const Row others = Row{checkpoint.on_thread(71)} + times(4, {step.async()});
+  const auto with = [&](const Call& own) {
+    const Row twice{own, checkpoint.on_thread(71), own, own};
+    lockstep::Run run = make_run({others, Row{checkpoint.on_thread(71)} + twice, others});
+    make_thread_of(run, 2);
+    make_thread_of(run, 3);
+    return only_finding(run);
+  };
+  const Finding finding = with(step.at("x.py", 3).on_thread(71));
+  EXPECT_EQ(finding.code, Code::kDifferentOp);
+  EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
+  EXPECT_TRUE(with(step).culprits.empty()) << "it has two";
+}
+
 TEST(CollectiveOrder, AnUnknownCallBeforeItSparesTheMinority) {
   lockstep::Run run = make_run({times(5, {all_reduce("dp", 8)}),
                                 times(4, {all_reduce("dp", 8)}) + Row{all_reduce("dp", 9)},
@@ -135,6 +151,19 @@ TEST(CollectiveOrder, AnUnknownCallBeforeItSparesTheMinority) {
   EXPECT_EQ(only_finding(run).culprits, RankSet{Rank{1}});
   run.processes[2].collectives.erase(run.processes[2].collectives.begin() + 2);
   EXPECT_TRUE(only_finding(run).culprits.empty());
+}
+
+TEST(CollectiveOrder, WhatIsUnknownOfAnotherGroupSparesTheMinority) {
+  const Row before{all_reduce("tp", 8), all_reduce("dp", 8)};
+  const lockstep::Run whole =
+      make_run({before + Row{all_reduce("dp", 8)}, before + Row{all_reduce("dp", 9)},
+                before + Row{all_reduce("dp", 8)}});
+  EXPECT_EQ(only_finding(whole).culprits, RankSet{Rank{1}});
+  for (const Rank rank : RankSet::all(3)) {
+    lockstep::Run run = whole;
+    process_of(run, rank).groups[0].seen_from_creation = false;
+    EXPECT_TRUE(only_finding(run).culprits.empty()) << rank.value;
+  }
 }
 
 }  // namespace
