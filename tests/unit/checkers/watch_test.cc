@@ -131,6 +131,21 @@ TEST(ReplicaDrift, CannotDecideWhereARankWasNotWatched) {
   EXPECT_EQ(drift(run).outcome, Outcome::kSkipped);
 }
 
+TEST(ReplicaDrift, SaysHowMuchWasWatchedAndWhatThatTookWhereItIsKnown) {
+  lockstep::Run run = watched({steady(6), steady(6)});
+  process_of(run, Rank{1}).watched->steps = 30;
+  process_of(run, Rank{1}).watched->watched = 5;
+  EXPECT_EQ(drift(run).reason, "watched 5 of 30 steps");
+  WatchedValues& values = *process_of(run, Rank{0}).watched;
+  values.steady_since_ns = kStart;
+  values.steady_until_ns = kStart + 1000 * kMs;
+  values.steady_ns = 8 * kMs;
+  EXPECT_EQ(drift(run).reason, "watched 5 of 30 steps, 0.8 % of the time from step 17 on");
+  process_of(run, Rank{1}).watched->dropped = 3;
+  EXPECT_EQ(drift(run).reason,
+            "watched 5 of 30 steps, 0.8 % of the time from step 17 on, 3 records found no room");
+}
+
 TEST(ReplicaDrift, ANoteWhereOnlyTheLastBitsDiffer) {
   std::vector<Held> other = steady(6);
   for (std::size_t step = 2; step < 6; ++step)
@@ -200,9 +215,33 @@ TEST(FiniteValues, NamesTheRankThatHandedItIn) {
   const std::vector<Evidence>& lines = verdict.findings[0].evidence;
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_EQ(lines[0].ranks, RankSet::all(2));  // Who holds it.
+  EXPECT_EQ(lines[0].text, "lin.weight: finite before step 2, not before step 3");
   EXPECT_EQ(lines[1].ranks, RankSet{Rank{1}});
   for (const Evidence& line : lines)
     EXPECT_EQ(line.kind, EvidenceKind::kValue);
+}
+
+TEST(FiniteValues, TellsTheGradientThatWasNotBefore) {
+  lockstep::Run run = broken_from(2, 5);
+  process_of(run, Rank{1}).watched->points[1].entries[0].flags |= history::kGradientNotFinite;
+  const Verdict verdict = finite(run);
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].evidence.back().text,
+            "its gradient at step 2 was not finite on rank 1");
+}
+
+TEST(FiniteValues, IsToldWhileItRunsUnlessReplicasPartedBefore) {
+  std::vector<Held> one = steady(9), other = steady(9);
+  for (std::size_t step = 4; step < 9; ++step)
+    one[step].flags = other[step].flags = history::kValueNotFinite;
+  EXPECT_EQ(checkers::first_divergence(watched({one, other})),
+            "step 5: lin.weight is not finite on ranks 0,1");
+  for (std::size_t step = 2; step < 9; ++step)
+    other[step].value = 2;
+  const lockstep::Run both = watched({one, other});
+  EXPECT_EQ(checkers::first_divergence(both), drift(both).findings.at(0).headline);
+  EXPECT_EQ(drift(both).findings[0].step, 3);
+  EXPECT_FALSE(checkers::first_divergence(watched({steady(9), steady(9)})).has_value());
 }
 
 TEST(FiniteValues, NamesNobodyWhereAllDidAtOnce) {

@@ -59,6 +59,11 @@ TEST(WrappedModules, FiresWhereTheOrderIsAnother) {
   ASSERT_EQ(verdict.findings.size(), 1U);
   EXPECT_EQ(verdict.findings[0].code, Code::kInitialValue);
   EXPECT_EQ(verdict.findings[0].culprits, RankSet{Rank{2}});
+  EXPECT_EQ(verdict.findings[0].affected, (RankSet{Rank{0}, Rank{1}}));
+  EXPECT_EQ(verdict.findings[0].headline,
+            "the module has its tensors in another order on rank 2 than on rank 0");
+  EXPECT_EQ(verdict.findings[0].evidence.at(0).text,
+            "at place 0: a (8 elements) on rank 0, b (8 elements) on rank 2");
 }
 
 TEST(WrappedModules, OtherNamesAreANote) {
@@ -67,6 +72,9 @@ TEST(WrappedModules, OtherNamesAreANote) {
   EXPECT_EQ(verdict.outcome, Outcome::kPass);
   EXPECT_EQ(verdict.findings[0].severity, Severity::kNote);
   EXPECT_TRUE(verdict.findings[0].culprits.empty());
+  EXPECT_EQ(verdict.findings[0].affected, RankSet::all(2));
+  EXPECT_EQ(verdict.findings[0].headline,
+            "the module has tensors of other names on rank 1 than on rank 0");
 }
 
 TEST(WrappedModules, StaysSilentWhereTheyAreAlikeOrIgnored) {
