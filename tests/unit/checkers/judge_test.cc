@@ -128,6 +128,16 @@ TEST(Judge, AWrongValueBeforeAHangIsToldBesidesIt) {
   EXPECT_EQ(judgement.findings[1].code, Code::kRankDied);
 }
 
+TEST(Judge, WhatWasNotSeenStandsWithTheFindingOnceTheRunIsOver) {
+  lockstep::Run run = make_run({{all_reduce("dp", 8)}, {all_reduce("dp", 9)}});
+  EXPECT_TRUE(only_finding(run).unseen.empty());
+  run.processes[1].closed = false;
+  EXPECT_EQ(only_finding(run).unseen,
+            std::vector<std::string>{"the history of rank 1 has no closing record"});
+  run.live = true;
+  EXPECT_TRUE(only_finding(run).unseen.empty()) << "it is being written";
+}
+
 class Throws : public Checker {
  public:
   [[nodiscard]] std::string_view name() const override { return "throws"; }

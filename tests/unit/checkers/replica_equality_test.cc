@@ -265,6 +265,23 @@ TEST(ReplicaEquality, HoldingRank0sValueByChanceIsNoMajority) {
   EXPECT_EQ(finding_with({{0}, {1}, {5}}).culprits, RankSet{Rank{1}});  // Rank 2 did receive it.
 }
 
+TEST(ReplicaEquality, TellsHowFarTheyAreApartWhereTheValuesCanBeRead) {
+  lockstep::Run run = three_ranks("");
+  see(run, "param/w", 1, "after_step", kOneOff);
+  EXPECT_EQ(check(run).findings.at(0).evidence.at(0).text,
+            "w: rank 1 differs from the other ranks, by up to 1 on rank 1");
+  for (const Rank lost : {Rank{0}, Rank{1}}) {
+    lockstep::Run less = run;
+    less.tensor = [&](const Observation& seen) -> Result<Tensor> {
+      if (seen.rank == lost)
+        return Error{Error::Kind::kMalformedHistory, "the file is cut off", ""};
+      return run.tensor(seen);
+    };
+    EXPECT_EQ(check(less).findings.at(0).evidence.at(0).text,
+              "w: rank 1 differs from the other ranks");
+  }
+}
+
 TEST(ReplicaEquality, OnTwoRanksNobodyIsNamed) {
   lockstep::Run run = make_run({{}, {}});
   see(run, "param/w", 1, "after_step", {{1}, {2}});

@@ -119,6 +119,17 @@ TEST(SamplerContract, PaddingIsCountedAsData) {
   expect_pass(one_dataset(10, epochs));
 }
 
+TEST(SamplerContract, PaddingToWholeBatchesIsCountedAsData) {
+  Numbers order = shuffled(13, 100);
+  for (std::size_t i = 0; i < 11; ++i)  // Three ranks times two batches of 4.
+    order.push_back(order[i]);
+  const Epochs epochs{{dealt(order, 3, 0), dealt(order, 3, 1), dealt(order, 3, 2)}};
+  const Finding finding = only_finding(one_dataset(13, epochs, {{"remainder", "drop"}}));
+  EXPECT_EQ(finding.code, Code::kPaddingCounted);
+  EXPECT_THAT(finding.headline, HasSubstr("11 samples are given again to make shares equal"));
+  EXPECT_TRUE(finding.culprits.empty());
+}
+
 TEST(SamplerContract, UntrueLength) {
   lockstep::Run run = sampler_run(2);
   see_dataset(run, 0, {.length = 8});
