@@ -86,6 +86,28 @@ TEST(Rendezvous, ARankThatIsThereTwiceIsNamedWithBothProcesses) {
   EXPECT_TRUE(checked(run).findings[0].culprits.empty());
 }
 
+TEST(Rendezvous, WhoFailedToJoinAsARankThatAnotherIsIsThereToo) {
+  lockstep::Run run = joining("do_poll");
+  ProcessStart second = run.starts.front();
+  second.pid = 1002;
+  second.at_ns = kStart;
+  run.starts.push_back(second);
+  run.raised.push_back({.at_ns = kStart + kMs,
+                        .rank = Rank{0},
+                        .pid = 1002,
+                        .text = "DistNetworkError: EADDRINUSE"});
+  EXPECT_EQ(checked(run).findings.at(0).headline,
+            "rank 1 never came to init_process_group; rank 0 waits in it")
+      << "it failed elsewhere";
+  run.raised.back().raised_at.frames = run.stacks.front().frames;
+  const Verdict verdict = checked(run);
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].culprits, RankSet{Rank{0}});
+  EXPECT_EQ(
+      verdict.findings[0].headline,
+      "several processes were given one RANK: rank 0 is there 2 times: pid 1000 and pid 1002");
+}
+
 TEST(Rendezvous, NothingIsSaidBeforeALimitOrOnceThereIsAGroup) {
   lockstep::Run run = joining("hrtimer_nanosleep");
   run.acted.back().action = "interrupted";

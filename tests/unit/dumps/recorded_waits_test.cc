@@ -50,6 +50,30 @@ TEST(RecordedWaits, NamesTheRankThatIssuedLess) {
   EXPECT_EQ(finding.seq, 41U);
 }
 
+TEST(RecordedWaits, NamesTheFewThatIssuedLess) {
+  DumpFolder folder(6);
+  for (const int rank : {0, 1, 3, 5})
+    folder.dump(rank, then(calls(40), {begun({.seq = 41})}));
+  for (const int rank : {2, 4})
+    folder.dump(rank, calls(40));
+  const Finding finding = found(folder);
+  EXPECT_EQ(finding.code, Code::kAbsentRank);
+  EXPECT_EQ(finding.culprits, (RankSet{Rank{2}, Rank{4}}));
+}
+
+/// Of the two in each group either may be the one who should have come; both wait for rank 2.
+TEST(RecordedWaits, NamesWhomSeveralWaitForInPairs) {
+  DumpFolder folder(3);
+  folder.group("1", "[0, 2]");
+  folder.group("2", "[1, 2]");
+  folder.dump(0, then(calls(5), {begun({.seq = 1, .group = "1"})}));
+  folder.dump(2, calls(5));
+  folder.dump(1, calls(5));
+  EXPECT_TRUE(found(folder).culprits.empty());
+  folder.dump(1, then(calls(5), {begun({.seq = 1, .group = "2"})}));
+  EXPECT_EQ(found(folder).culprits, RankSet{Rank{2}});
+}
+
 TEST(RecordedWaits, StaysSilentWhereAllIsDone) {
   DumpFolder folder(4);
   for (const int rank : {0, 1, 2, 3})

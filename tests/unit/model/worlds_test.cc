@@ -128,14 +128,15 @@ TEST(Worlds, WhoNeverCameToAGroupIsOfTheWorldThatLacksIt) {
 }
 
 TEST(Worlds, SiblingsThatNeverMetAreOne) {
-  const auto worlds_of = [](const std::string& other_place, std::int32_t other_parent,
-                            Rank second) {
-    return worlds({{k0, 10, 1, 4, 1, "a:1"}, {second, 11, 6, 9, other_parent, other_place}});
+  const auto worlds_of = [](const std::string& other_place, std::int32_t other_parent, Rank second,
+                            const std::string& place = "a:1") {
+    return worlds({{k0, 10, 1, 4, 1, place}, {second, 11, 6, 9, other_parent, other_place}});
   };
   EXPECT_THAT(worlds_of("a:1", 1, k1), ElementsAre(Pids{10, 11}));
   EXPECT_THAT(worlds_of("a:2", 1, k1), ElementsAre(Pids{10}, Pids{11}));
   EXPECT_THAT(worlds_of("a:1", 2, k1), ElementsAre(Pids{10}, Pids{11}));
   EXPECT_THAT(worlds_of("a:1", 1, k0), ElementsAre(Pids{10}, Pids{11}));
+  EXPECT_THAT(worlds_of("", 1, k1, ""), ElementsAre(Pids{10}, Pids{11}));
 }
 
 TEST(Worlds, WhoCameLateToThePlaceWhereTheOthersMetIsOfTheirWorld) {
