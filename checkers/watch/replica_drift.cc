@@ -206,9 +206,8 @@ Verdict ReplicaDrift::check(const Job& job) const {
   } else if (all.empty()) {
     verdict.because(incomplete(coverage.why_nothing));
   } else if (open > 0) {
-    verdict.reason =
-        fmt::format("{} parameters differed at the last watched steps, which were too few; {}",
-                    open, coverage.text);
+    verdict.reason = fmt::format("{} {} differed at the last watched steps, which were too few; {}",
+                                 open, open == 1 ? "parameter" : "parameters", coverage.text);
   } else {
     verdict.outcome = Outcome::kPass;
   }
