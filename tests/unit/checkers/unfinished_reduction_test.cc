@@ -44,6 +44,9 @@ TEST(UnfinishedReduction, TheRankThatSaysSoIsNamedAndItsEndIsAConsequence) {
     EXPECT_EQ(finding.code, Code::kMissingCall);
     EXPECT_EQ(finding.culprits, RankSet{Rank{1}});
     EXPECT_EQ(finding.seq, 2U);
+    EXPECT_EQ(finding.headline,
+              "rank 1 left out all_reduce dp#2 in its backward: a parameter got no gradient; " +
+                  std::string(world == 2 ? "rank 0 waits in it" : "ranks 0,2 wait in it"));
     ASSERT_EQ(finding.sites.size(), 2U);
     EXPECT_EQ(finding.sites[0].line, 31);
     EXPECT_EQ(finding.sites[1].line, 32);
