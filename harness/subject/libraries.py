@@ -29,9 +29,12 @@ LIBRARIES = {
 
 
 def as_launched():
-    """The environment that accelerate's launcher makes."""
+    """The environment that accelerate's launcher makes. What a loader has left without a group knows of no other process."""
+    from accelerate.state import AcceleratorState
+
     rank, world = str(dist.get_rank()), str(dist.get_world_size())
     os.environ.update(RANK=rank, LOCAL_RANK=rank, WORLD_SIZE=world, LOCAL_WORLD_SIZE=world)
+    AcceleratorState._reset_state(reset_partial_state=True)
 
 
 def wrap_prepared(module, broadcast_buffers=True, find_unused_parameters=False, static_graph=False, gradient_as_bucket_view=False):
@@ -93,6 +96,5 @@ class DispatchedLoader(PreparedLoader):
         from accelerate import PartialState
 
         as_launched()
-        PartialState._reset_state()  # What a loader without a group has left of it knows of no other process.
         PartialState(cpu=True)
         super().__init__(dataset, batch_size, num_replicas, rank, shuffle, seed, drop_last)
