@@ -136,7 +136,10 @@ CaseRunner::CaseRunner(launch::Supervisor& supervisor, const SuiteOptions& optio
                  warm(options.reference_host, suite.path() + "/logs/warm-reference.log")) {}
 
 Result<std::vector<Subject>> CaseRunner::introduce() {
-  return lockstep::introduce(supervisor_, ranks_, suite_.path() + "/logs");
+  const std::string logs = suite_.path() + "/logs";
+  if (auto known = introduced(logs))  // A lane: the suite has asked.
+    return std::move(*known);
+  return lockstep::introduce(supervisor_, ranks_, logs);
 }
 
 Result<void> CaseRunner::talk(const Case& cell, history::RunDirectory& directory, Plan& plan) {

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <fstream>
 
+#include "harness/history/run_json.h"
 #include "harness/launch/host_job.h"
 #include "harness/protocol/message.h"
 
@@ -15,6 +17,7 @@ using protocol::Json;
 constexpr std::chrono::seconds kStartLimit{180};  // Torch from a cold disk.
 constexpr std::chrono::seconds kIntroductionLimit{60};
 constexpr std::uint64_t kId = 1;
+constexpr const char* kKept = "/introduction.json";
 
 std::map<std::string, std::string> texts_of(const Json& object, const char* name) {
   std::map<std::string, std::string> texts;
@@ -77,13 +80,13 @@ Result<std::vector<Subject>> understood(const std::string& line) {
   return subjects;
 }
 
-Result<std::vector<Subject>> listen(launch::HostJob& job, const std::string& logs) {
+Result<std::string> listen(launch::HostJob& job, const std::string& logs) {
   const auto deadline = std::chrono::steady_clock::now() + kIntroductionLimit;
   while (true) {
     const launch::Event event = job.wait(deadline);
     switch (event.kind) {
       case launch::Event::Kind::kLine:
-        return understood(event.text);
+        return event.text;
       case launch::Event::Kind::kEnded:
         return Error{Error::Kind::kUsage,
                      fmt::format("the subject ends the process that loads it ({})",
@@ -131,9 +134,25 @@ Result<std::vector<Subject>> introduce(launch::Supervisor& supervisor, launch::W
       {"id", kId}, {"message", "hello"}, {"protocol", protocol::kVersion}, {"introduce", true}};
   if (auto sent = (*job)->send(0, protocol::encode(hello)); !sent)
     return sent.error();
-  Result<std::vector<Subject>> subjects = listen(**job, logs_directory);
+  const Result<std::string> line = listen(**job, logs_directory);
   (*job)->end("it has introduced itself");
+  if (!line)
+    return line.error();
+  Result<std::vector<Subject>> subjects = understood(*line);
+  if (subjects) {
+    if (auto kept = history::write_file(logs_directory + kKept, *line); !kept)
+      return kept.error();
+  }
   return subjects;
+}
+
+std::optional<std::vector<Subject>> introduced(const std::string& logs_directory) {
+  std::ifstream kept(logs_directory + kKept);
+  std::string line;
+  if (!std::getline(kept, line))
+    return std::nullopt;
+  Result<std::vector<Subject>> subjects = understood(line);
+  return subjects ? std::optional(std::move(*subjects)) : std::nullopt;
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,5 +41,8 @@ launch::WarmOptions warm_options(const SubjectChoice& choice, const std::string&
 /// nothing that fits; kEnvironment, where the host cannot be started.
 Result<std::vector<Subject>> introduce(launch::Supervisor& supervisor, launch::WarmParent& hosts,
                                        const std::string& logs_directory);
+
+/// What introduce() was told, from the file it left in `logs_directory`; none: it was not asked.
+std::optional<std::vector<Subject>> introduced(const std::string& logs_directory);
 
 }  // namespace lockstep

@@ -30,12 +30,12 @@ def enter_tap():
         enter()
 
 
-def run(descriptor, spec, kind):
+def run(descriptor, asked):
     """One conversation; ends the process."""
     is_reference = os.environ.get("LOCKSTEP_ROLE") == "reference"
     if not is_reference:
         enter_tap()
-    host = reference.ReferenceHost() if is_reference else rank.RankHost(subject.Subject(spec, kind))
+    host = reference.ReferenceHost() if is_reference else rank.RankHost(asked)
     status, whole = 1, False
     try:
         status, whole = lines.serve(descriptor, host)
@@ -58,10 +58,12 @@ def run(descriptor, spec, kind):
 
 
 def warm(spec, kind):
+    asked = subject.Subject(spec, kind)
+    asked.know_of_pytorch()
     warm_up()
-    return server.serve(lambda descriptor: run(descriptor, spec, kind))
+    return server.serve(lambda descriptor: run(descriptor, asked))
 
 
 def converse(descriptor, spec, kind):
     warm_up()
-    run(descriptor, spec, kind)
+    run(descriptor, subject.Subject(spec, kind))

@@ -117,6 +117,11 @@ class Subject:
             self.known = self.of_library() if self.spec in libraries.LIBRARIES else [self.of_user()]
         return self.known
 
+    def know_of_pytorch(self):
+        """Looks at PyTorch's own classes once, not in every host: they are older than any case, and long."""
+        if self.spec == "torch" and torch.distributed.is_available():
+            self.parts()
+
     def of_library(self):
         library = self.spec
         try:
