@@ -140,9 +140,8 @@ std::vector<Case> BufferBroadcast::cells() const {
   const std::string entry = "buffers-differ-at-entry";
   for (const std::int32_t world : {2, 3, 5}) {
     const char* const model = world == 5 ? "ema" : "conv_bn";  // Counts what its rank has seen.
-    cells.push_back(
-        cell_of(world, {{"model", model}, {"optimizer", "adam"}, {"broadcast_buffers", "on"}},
-                {after}));
+    cells.push_back(cell_of(
+        world, {{"model", model}, {"optimizer", "adam"}, {"broadcast_buffers", "on"}}, {after}));
     cells.push_back(
         cell_of(world, {{"model", "conv_bn"}, {"optimizer", "adam"}, {"broadcast_buffers", "off"}},
                 {after, entry}));
