@@ -4,6 +4,7 @@ Importing this starts the program anew with that environment's interpreter where
 install one the program ends with status 77: skipped.
 """
 
+import contextlib
 import importlib.util
 import os
 import pathlib
@@ -19,11 +20,13 @@ if not READY:
     python = cache / "mutate-venv/bin/python"
     if pathlib.Path(sys.prefix) == python.parent.parent:
         subprocess.run([python, "-m", "pip", "install", "-q", *PACKAGES], check=False)
-        if importlib.util.find_spec("tree_sitter_cpp") is None:
-            print("skipped: the packages " + ", ".join(PACKAGES) + " cannot be installed", file=sys.stderr)
-            sys.exit(77)
-        READY = True
+        READY = importlib.util.find_spec("tree_sitter_cpp") is not None
     else:
-        if not python.exists():
-            venv.create(python.parent.parent, with_pip=True)
-        os.execv(python, [str(python), "-B", *sys.argv])
+        with contextlib.suppress(OSError, subprocess.CalledProcessError):
+            if not python.exists():
+                venv.create(python.parent.parent, with_pip=True)
+            os.execv(python, [str(python), "-B", *sys.argv])
+
+if not READY:
+    print("skipped: the packages " + ", ".join(PACKAGES) + " cannot be installed", file=sys.stderr)
+    sys.exit(77)
