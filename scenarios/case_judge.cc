@@ -244,10 +244,9 @@ Result<Case> case_of(const Plan& plan) {
     cell.kind = plan.contract.count("draws") > 0 ? "sampler" : "ddp";
   }
   cell.named_by = plan.declared("named_by");
-  if (const auto more = plan.contract.find("not_declared"); more != plan.contract.end()) {
+  cell.not_declared = plan.declared("not_declared");
+  if (!cell.not_declared.empty())
     cell.of_subject = cell.tried = true;
-    cell.not_declared = more->second;
-  }
   if (!plan.mutant.empty()) {
     cell.mutant = mutants::find(plan.mutant);
     if (cell.mutant == nullptr)

@@ -375,12 +375,11 @@ Result<Report> judge_saved(const std::string& directory) {
       report.cases.push_back(report_of(*known));
       continue;
     }
-    if (const auto skipped = run->plan.contract.find(kSkipped + id);
-        skipped != run->plan.contract.end()) {
+    if (const std::string why = run->plan.declared(kSkipped + id); !why.empty()) {
       CaseReport& added = report.cases.emplace_back();
       added.id = id;
       added.outcome = Outcome::kSkipped;
-      added.reason = skipped->second;
+      added.reason = why;
       continue;
     }
     if (!std::filesystem::exists(path))

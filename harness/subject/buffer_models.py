@@ -12,12 +12,19 @@ def moved(buffer, towards):
     return buffer * 0.5 + towards * 0.5
 
 
-class Ema(Model):
+class BufferModel(Model):
+    """With a weight, and rows of four."""
+
     x, y = (4,), (4,)
 
     def __init__(self, values):
         super().__init__()
         self.weight = nn.Parameter(values.normal(4, scale=1))
+
+
+class Ema(BufferModel):
+    def __init__(self, values):
+        super().__init__(values)
         self.register_buffer("factor", 1 + values.normal(scale=0.1))
         self.register_buffer("positive", values.count())
 
@@ -32,15 +39,12 @@ class Ema(Model):
         return (output * target).sum(1)
 
 
-class Gated(Model):
+class Gated(BufferModel):
     """Buffers of which a backward reads some: one that is counted in place and not read, two that each forward puts another
     in the place of, and between them one that nobody changes."""
 
-    x, y = (4,), (4,)
-
     def __init__(self, values):
-        super().__init__()
-        self.weight = nn.Parameter(values.normal(4, scale=1))
+        super().__init__(values)
         self.skip = nn.Parameter(values.normal(4, scale=1))
         self.register_buffer("count", values.count())
         self.register_buffer("mask", values.normal(4, scale=1) > 0)
@@ -57,14 +61,11 @@ class Gated(Model):
         return x * self.skip + opened * self.gain * self.level
 
 
-class Scaled(Model):
+class Scaled(BufferModel):
     """A batch normalisation whose weight is a buffer that each forward puts another in the place of."""
 
-    x, y = (4,), (4,)
-
     def __init__(self, values):
-        super().__init__()
-        self.weight = nn.Parameter(values.normal(4, scale=1))
+        super().__init__(values)
         self.register_buffer("scale", 1 + values.normal(4, scale=0.1))
 
     def compute(self, x):
@@ -74,14 +75,11 @@ class Scaled(Model):
         return functional.batch_norm(x * self.weight, None, None, self.scale, training=True)
 
 
-class Sliced(Model):
+class Sliced(BufferModel):
     """A backward that reads a part of a buffer that each forward puts another in the place of."""
 
-    x, y = (4,), (4,)
-
     def __init__(self, values):
-        super().__init__()
-        self.weight = nn.Parameter(values.normal(4, scale=1))
+        super().__init__(values)
         self.register_buffer("scale", 1 + values.normal(6, scale=0.1))
 
     def compute(self, x):

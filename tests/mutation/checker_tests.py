@@ -31,7 +31,7 @@ class CheckerTests:
         directory = self.folder / "run"
         shutil.rmtree(directory, ignore_errors=True)
         suite = [self.programs / "lockstep", "suite", "--run-dir", directory, "--format", "concise"]
-        status, out = self.run(suite, mutant)
+        status, _said = self.run(suite, mutant)
         if status == 0:
             return {"outcome": "survived"}
         return {"outcome": "time-out" if status is None else "finding", "cell": "suite", "codes": []}
