@@ -129,7 +129,7 @@ ensure_packages() {
 # ---------------------------------------------------------------------------------------------- Python and PyTorch
 
 # Interpreters to try, in this order.
-pythons=(python3 python3.12 python3.11 python3.13 /usr/bin/python3)
+pythons=(python3 python3.12 python3.11 python3.13 python3.14 python3.15 /usr/bin/python3)
 
 # An interpreter for a venv that lasts: resolved, so that it is neither a shim nor another venv's link.
 find_python() {
@@ -137,7 +137,7 @@ find_python() {
   for candidate in "${pythons[@]}"; do
     "$candidate" -c '
 import ensurepip, os, sys, venv
-if not (3, 11) <= sys.version_info[:2] <= (3, 13):
+if not (3, 11) <= sys.version_info[:2] <= (3, 15):
     sys.exit(1)
 print(os.path.realpath(sys.executable), "%d.%d" % sys.version_info[:2])' 2>/dev/null && return
   done
@@ -153,7 +153,7 @@ ensure_venv() { # TORCH
   local torch=$1 found python minor
   if ! found=$(find_python); then
     ensure_packages python3 python3-venv
-    found=$(find_python) || die "no Python for PyTorch: need 3.11 to 3.13 with venv" "set LOCKSTEP_PYTHON to one with torch"
+    found=$(find_python) || die "no Python for PyTorch: need 3.11 to 3.15 with venv" "set LOCKSTEP_PYTHON to one with torch"
   fi
   read -r python minor <<<"$found"
   venv=$cache/venv-py$minor-torch$torch
@@ -220,7 +220,7 @@ setup_offline() { # DIR
   if [[ -z ${LOCKSTEP_PYTHON:-} && ! -e .venv ]]; then
     if compgen -G "$dir/torch-*.whl" >/dev/null; then
       local found python
-      found=$(find_python) || die "no Python for PyTorch: need 3.11 to 3.13 with venv"
+      found=$(find_python) || die "no Python for PyTorch: need 3.11 to 3.15 with venv"
       python=${found% *}
       "$python" -m venv .venv >&2
       # shellcheck disable=SC2086  # a list

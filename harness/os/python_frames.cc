@@ -236,7 +236,7 @@ class Reader {
       return "";
     std::string words;
     for (std::uint64_t i = 0; i < count && i < kArgumentsMax; ++i) {
-      const std::uint64_t place = arguments + python::kTupleItems + 8 * i;
+      const std::uint64_t place = arguments + layout_.tuple_items + 8 * i;
       std::uint64_t object = 0;
       char text[512], type[16];
       if (!python::load(memory_, place, object) || object == 0 ||
@@ -368,6 +368,11 @@ Result<PythonProcess> read(std::int32_t pid, bool with_groups) {
       version >> 24 == 3 ? python::layout_of(static_cast<int>(version >> 16 & 0xff)) : nullptr;
   if (layout == nullptr)
     return environment_error(pid, "runs a Python whose frames are not known");
+  std::uint64_t without_lock = 0;
+  if (layout->minor >= python::kTellsLockSince &&
+      python::load(Remote{pid}, interpreter->runtime + python::kRuntimeWithoutLock, without_lock) &&
+      without_lock != 0)
+    return environment_error(pid, "runs a Python without its lock, whose frames are not known");
   const Reader reader(pid, *interpreter, *layout, with_groups);
   PythonProcess process{.threads = reader.threads()};
   if (with_groups)

@@ -4,6 +4,7 @@
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -12,7 +13,7 @@
 namespace lockstep::os {
 namespace {
 
-constexpr std::size_t kStackBytesMax = std::size_t{1} << 20;
+constexpr std::size_t kStackWordsMax = std::size_t{1} << 17;  // 1 MiB
 // Who polls runs now and then.
 constexpr int kLooksMax = 5;
 constexpr std::chrono::milliseconds kBetweenLooks{2};
@@ -62,6 +63,58 @@ std::optional<std::uint64_t> stack_pointer(std::int32_t pid, std::int32_t tid) {
   return std::strtoull(text.c_str() + sp + 1, nullptr, 16);
 }
 
+bool read_memory(std::int32_t pid, std::uint64_t address, void* to, std::size_t size) {
+  const iovec local{.iov_base = to, .iov_len = size};
+  const iovec remote{.iov_base = reinterpret_cast<void*>(address), .iov_len = size};
+  return ::process_vm_readv(pid, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(size);
+}
+
+/// Of a stack, from its pointer on to its end, which for a thread that is not the first is where
+/// the C library keeps what it knows of it: that begins with its own address, twice (the ABI's
+/// thread pointer). The mapping may go on, behind a guard that is none of its own (glibc 2.42),
+/// with the stack of another one.
+std::optional<std::vector<std::uint64_t>> words_of_stack(std::int32_t pid, const Mapping& mapping,
+                                                         std::uint64_t begin) {
+  constexpr std::uint64_t kPageBytes = 4096;
+  std::vector<std::uint64_t> words;
+  std::size_t looked_at = 0;
+  for (std::uint64_t at = begin; at < mapping.end && words.size() < kStackWordsMax;) {
+    const std::uint64_t end = std::min(mapping.end, (at / kPageBytes + 1) * kPageBytes);
+    const std::size_t before = words.size(), more = (end - at) / sizeof(std::uint64_t);
+    words.resize(before + more);
+    if (!read_memory(pid, at, words.data() + before, more * sizeof(std::uint64_t)))
+      return std::nullopt;
+    at = end;
+    for (; looked_at + 2 < words.size(); ++looked_at) {
+      const std::uint64_t own = begin + looked_at * sizeof(std::uint64_t);
+      if (words[looked_at] != own || words[looked_at + 2] != own)
+        continue;
+      words.resize(looked_at);
+      return words;
+    }
+    if (at == mapping.end)
+      return words;
+  }
+  return std::nullopt;
+}
+
+/// Whether a call ends there, as before each return address: opcode E8 with four bytes, or FF /2
+/// with what it needs. Numbers may look like code: of a program that is mapped low, the size of a
+/// stack does. Unreadable code is taken for a call's.
+bool is_behind_call(std::int32_t pid, std::uint64_t address) {
+  std::array<std::uint8_t, 7> before{};
+  if (!read_memory(pid, address - before.size(), before.data(), before.size()))
+    return true;
+  if (before[2] == 0xe8)
+    return true;
+  for (const std::size_t bytes : {2, 3, 4, 6, 7}) {
+    const std::size_t at = before.size() - bytes;
+    if (before[at] == 0xff && (before[at + 1] >> 3 & 7) == 2)
+      return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::optional<std::vector<std::string>> modules_on_stack(std::int32_t pid, std::int32_t tid) {
@@ -72,19 +125,17 @@ std::optional<std::vector<std::string>> modules_on_stack(std::int32_t pid, std::
     top = stack_pointer(pid, tid);
   }
   const Mapping* stack = top ? mapping_of(mappings, *top) : nullptr;
-  if (stack == nullptr || stack->end - *top > kStackBytesMax)
+  if (stack == nullptr)
     return std::nullopt;
-  std::vector<std::uint64_t> words((stack->end - *top) / sizeof(std::uint64_t));
-  const std::size_t size = words.size() * sizeof(std::uint64_t);
-  const iovec local{.iov_base = words.data(), .iov_len = size};
-  const iovec remote{.iov_base = reinterpret_cast<void*>(*top), .iov_len = size};
-  if (::process_vm_readv(pid, &local, 1, &remote, 1, 0) != static_cast<ssize_t>(size))
+  const auto words = words_of_stack(pid, *stack, *top);
+  if (!words)
     return std::nullopt;
   std::vector<std::string> modules;
-  for (const std::uint64_t word : words) {
+  for (const std::uint64_t word : *words) {
     const Mapping* mapping = mapping_of(mappings, word);
     if (mapping != nullptr && mapping->executable && !mapping->path.empty() &&
-        std::find(modules.begin(), modules.end(), mapping->path) == modules.end())
+        std::find(modules.begin(), modules.end(), mapping->path) == modules.end() &&
+        is_behind_call(pid, word))
       modules.push_back(mapping->path);
   }
   return modules;

@@ -1,6 +1,7 @@
-// Whose code a sleeping thread may be in, without stopping it: every object into whose code a word
-// of its stack points. A return address is such a word, so an object that is not listed is in none
-// of its frames; one that is listed may be there only by chance, or from a call that is over.
+// Whose code a sleeping thread may be in, without stopping it: every object into whose code, behind
+// a call, a word of its stack points. A return address is such a word, so an object that is not
+// listed is in none of its frames; one that is listed may be there only by chance, or from a call
+// that is over.
 #pragma once
 
 #include <cstdint>

@@ -12,11 +12,6 @@
 
 namespace lockstep::python {
 
-/// Where a PyThreadState keeps its stack of exceptions that are handled; 0: not known.
-constexpr std::uint16_t thread_exceptions_of(int minor) {
-  return minor == 11 || minor == 13 ? 120 : minor == 12 ? 104 : 0;
-}
-
 // The same in all of them.
 constexpr std::uint16_t kHandledValue = 0, kHandledOuter = 8;
 constexpr std::uint16_t kExceptionArguments = 24, kExceptionTraceback = 40;
@@ -31,8 +26,7 @@ template <class Memory>
 std::uint64_t handled_exception(const Layout& layout, const Memory& memory, std::uint64_t thread) {
   constexpr int kDepthMax = 256;
   std::uint64_t item = 0;
-  const std::uint16_t offset = thread_exceptions_of(layout.minor);
-  if (offset == 0 || !load(memory, thread + offset, item))
+  if (!load(memory, thread + layout.thread_exceptions, item))
     return 0;
   for (int i = 0; item != 0 && i < kDepthMax; ++i) {
     std::uint64_t value = 0, type = 0, arguments = 0;
@@ -67,7 +61,7 @@ bool for_each_passed(const Layout& layout, const Memory& memory, std::uint64_t e
     if (!load(memory, entry + kTracebackFrame, object) ||
         !load(memory, entry + kTracebackInstruction, instruction) ||
         !load(memory, object + kObjectOfFrame, frame) ||
-        !load(memory, frame + layout.frame_code, raw.code))
+        !load_code(layout, memory, frame, raw.code))
       return false;
     raw.instruction = raw.code + layout.code_instructions + static_cast<std::uint64_t>(instruction);
     if (!take(raw))

@@ -45,6 +45,16 @@ bool first_frame(const Layout& layout, const Memory& memory, std::uint64_t threa
          (!layout.thread_has_cframe || load(memory, frame + layout.cframe_frame, frame));
 }
 
+/// The code of a frame, or what it holds in its place.
+template <class Memory>
+bool load_code(const Layout& layout, const Memory& memory, std::uint64_t frame,
+               std::uint64_t& code) {
+  std::uint64_t word = 0;
+  const bool loaded = load(memory, frame + layout.frame_code, word);
+  code = object_of(layout, word);
+  return loaded;
+}
+
 /// Calls `take(frame address, RawFrame)`, innermost first, until it answers false. `code_type` is
 /// the address of PyCode_Type: a frame may hold something else. False: not all could be read.
 template <class Memory, class Take>
@@ -57,8 +67,9 @@ bool walk(const Layout& layout, const Memory& memory, std::uint64_t thread, std:
   for (int i = 0; frame != 0 && i < kFramesMax; ++i) {
     std::uint64_t code = 0, type = 0;
     std::uint8_t owner = 0;
-    if (!load(memory, frame + layout.frame_code, code) ||
-        !load(memory, frame + layout.frame_owner, owner) || !load(memory, code + kObjectType, type))
+    if (!load_code(layout, memory, frame, code) ||
+        !load(memory, frame + layout.frame_owner, owner) ||
+        (code != 0 && !load(memory, code + kObjectType, type)))
       return false;
     if (type == code_type && owner != kOwnedByInterpreter) {
       RawFrame raw{code, 0};

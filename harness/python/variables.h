@@ -40,9 +40,11 @@ void for_each_local(const Layout& layout, const Memory& memory, std::uint64_t fr
       !load(memory, code + kCodeVariableNames, names))
     return;
   for (std::uint32_t i = 0; i < count && i < capacity; ++i) {
-    std::uint64_t object = 0;
-    if (load(memory, frame + kFrameVariables + 8ULL * i, object) && object != 0)
-      take(names + kTupleItems + 8ULL * i, object);
+    std::uint64_t word = 0;
+    if (!load(memory, frame + layout.frame_variables + 8ULL * i, word))
+      continue;
+    if (const std::uint64_t object = object_of(layout, word); object != 0)
+      take(names + layout.tuple_items + 8ULL * i, object);
   }
 }
 

@@ -57,7 +57,8 @@ void opens(std::uint64_t arguments) {
   python::load(Direct{}, arguments + kTupleLength, length);
   if (length == 0)
     return;
-  python::load(Direct{}, arguments + python::kTupleItems, first);
+  const std::uint64_t items = arguments + sites.layout().tuple_items;
+  python::load(Direct{}, items, first);
   python::load(Direct{}, first + python::kObjectType, type);
   if (type == number_type && sites.is_in("Popen._launch", "/multiprocessing/popen_spawn_posix.py"))
     begins(Begins::kSpawned);
@@ -69,8 +70,7 @@ void opens(std::uint64_t arguments) {
     return;
   const BeginCount count = writer.count_begin(Begins::kFile, site);
   char path[PATH_MAX], resolved[PATH_MAX];
-  if (!count.told || python::text_at(sites.layout(), Direct{}, arguments + python::kTupleItems,
-                                     path, sizeof path) == 0)
+  if (!count.told || python::text_at(sites.layout(), Direct{}, items, path, sizeof path) == 0)
     return;
   resolve(path, resolved);
   if (resolved[0] != 0)

@@ -76,8 +76,8 @@ class KnownPythonStacks {
   [[nodiscard]] State read(std::uint64_t frame) const {
     State state;
     state.previous = at(frame + layout_.frame_previous);
-    state.code = at(frame + layout_.frame_code);
-    if (at(state.code + python::kObjectType) != code_type_ ||
+    python::load_code(layout_, Direct{}, frame, state.code);
+    if (state.code == 0 || at(state.code + python::kObjectType) != code_type_ ||
         at<std::uint8_t>(frame + layout_.frame_owner) == python::kOwnedByInterpreter)
       return state;
     state.instruction = at(frame + layout_.frame_instruction);

@@ -245,7 +245,7 @@ std::uint32_t PythonSites::walk_backward(const CarefulPages& memory, RawFrame* f
                });
   RawFrame now;
   const bool is_there =
-      count != 0 && python::load(Careful{}, innermost + layout_->frame_code, now.code) &&
+      count != 0 && python::load_code(*layout_, Careful{}, innermost, now.code) &&
       python::load(Careful{}, innermost + layout_->frame_instruction, now.instruction) &&
       now.code == frames[0].code && now.instruction == frames[0].instruction;
   return is_there ? count : 0;

@@ -1,14 +1,18 @@
 // Goal: the frames of a waiting thread are read from outside, and the thread never notices: it is
 // not left stopped, loses no signal and sees no error, even when the reader is killed at any
 // instant.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <csignal>
 #include <ctime>
 #include <random>
@@ -119,6 +123,87 @@ TEST(StackModules, WhoPollsIsFoundAsleep) {
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
   EXPECT_GE(most, 30);
+}
+
+/// Of a process that has nothing else on its stack: it was forked by a thread.
+bool has_libelf_on_its_stack(std::uint64_t word) {
+  pid_t child = -1;
+  std::thread([&child, word] {
+    child = ::fork();
+    const volatile std::uint64_t on_stack = word;
+    while (child == 0)
+      std::this_thread::sleep_for(std::chrono::milliseconds(on_stack == 0 ? 50 : 60));
+  }).join();
+  std::optional<std::vector<std::string>> modules;
+  for (int attempt = 0; attempt < 100 && (!modules || modules->empty()); ++attempt) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    modules = modules_on_stack(child, child);
+  }
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  const auto has = [&](const char* name) {
+    return modules && std::any_of(modules->begin(), modules->end(), [&](const std::string& path) {
+             return path.find(name) != std::string::npos;
+           });
+  };
+  EXPECT_TRUE(has("launch_process_tests")) << "whose code it is in";
+  return has("libelf");
+}
+
+// Of a program that is mapped low, a number may be an address of its code.
+TEST(StackModules, ANumberThatIsNoReturnAddressLeadsNowhere) {
+  const auto function = reinterpret_cast<std::uint64_t>(::dlsym(RTLD_DEFAULT, "elf_errmsg"));
+  ASSERT_NE(function, 0U);
+  const auto* const code = reinterpret_cast<const std::uint8_t*>(function);
+  std::uint64_t behind_call = 0;
+  for (std::uint64_t i = 0; i < 200 && behind_call == 0; ++i) {
+    if (code[i] == 0xe8)
+      behind_call = function + i + 5;
+  }
+  ASSERT_NE(behind_call, 0U);
+  EXPECT_FALSE(has_libelf_on_its_stack(0));
+  EXPECT_FALSE(has_libelf_on_its_stack(function + 2));
+  EXPECT_TRUE(has_libelf_on_its_stack(behind_call));
+}
+
+// From glibc 2.42 on the guard between two stacks is no mapping of its own.
+TEST(StackModules, AStackEndsBeforeTheNextOneThatFollowsInItsMapping) {
+  constexpr std::size_t kStack = std::size_t{256} << 10, kAll = std::size_t{4} << 20;
+  void* const memory =
+      ::mmap(nullptr, kAll, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  pthread_attr_t attributes;
+  ASSERT_EQ(::pthread_attr_init(&attributes), 0);
+  ASSERT_EQ(::pthread_attr_setstack(&attributes, memory, kStack), 0);
+  struct Slept {
+    std::atomic<pid_t> tid{};
+    std::atomic<bool> enough{};
+  } slept;
+  pthread_t thread{};
+  ASSERT_EQ(::pthread_create(
+                &thread, &attributes,
+                [](void* data) -> void* {
+                  auto& its = *static_cast<Slept*>(data);
+                  for (its.tid = ::gettid(); !its.enough;)
+                    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+                  return nullptr;
+                },
+                &slept),
+            0);
+  std::optional<std::vector<std::string>> modules;
+  for (int attempt = 0; attempt < 100 && (!modules || modules->empty()); ++attempt) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    if (slept.tid != 0)
+      modules = modules_on_stack(::getpid(), slept.tid);
+  }
+  slept.enough = true;
+  ::pthread_join(thread, nullptr);
+  ::pthread_attr_destroy(&attributes);
+  ::munmap(memory, kAll);
+  ASSERT_TRUE(modules.has_value());
+  EXPECT_TRUE(std::any_of(modules->begin(), modules->end(), [](const std::string& path) {
+    return path.find("launch_process_tests") != std::string::npos;
+  }));
 }
 
 TEST(StackSampler, FindsTheFramesOfAWait) {
