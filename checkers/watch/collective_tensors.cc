@@ -13,12 +13,13 @@
 #include "checkers/watch/tensors_with_gaps.h"
 #include "checkers/watch/watch_coverage.h"
 #include "harness/model/call_site.h"
+#include "harness/model/watched_series.h"
 
 namespace lockstep::checkers {
 namespace {
 
-constexpr std::size_t kTimesMin =
-    3;  // Once may be a moment at which the two were seen the wrong way round.
+// Now and then the change and the end of the call may be seen the wrong way round.
+constexpr std::size_t kTimesMin = 3;
 
 using Key = std::tuple<const Process*, history::WatchMisuse, std::uint32_t, std::uint32_t>;
 using Misuses = std::vector<const WatchedMisuse*>;
@@ -27,20 +28,50 @@ bool is_known(const Process& process, std::uint32_t site) {
   return site != 0 && site < process.sites.size();
 }
 
-std::map<Key, Misuses> by_line(const Run& run) {
+/// Of the calls of a line.
+std::size_t looked_at(const Process& process, std::uint32_t site) {
+  if (process.dropped > 0)
+    return history::kWatchCallsOfLine;
+  const auto calls = std::count_if(process.collectives.begin(), process.collectives.end(),
+                                   [&](const Collective& call) { return call.site == site; });
+  return std::min<std::size_t>(history::kWatchCallsOfLine, static_cast<std::size_t>(calls));
+}
+
+/// Whatever a parameter of this size was stepped by, afterwards it was the same on all ranks: the
+/// rank that had the result sends what it made of it.
+bool is_made_good(const WatchedMisuse& misuse, const std::vector<WatchedSeries>& all) {
+  std::size_t equal = 0;
+  for (const WatchedSeries& series : all) {
+    if (series.tensor->numel != misuse.numel)
+      continue;
+    for (const WatchedSight& sight : series.sights) {
+      if (sight.at_ns <= misuse.at_ns)
+        continue;
+      if (!sight.values_equal())
+        return false;
+      ++equal;
+    }
+  }
+  return equal > 0;
+}
+
+std::map<Key, Misuses> by_line(const Run& run, const std::vector<WatchedSeries>& series) {
   std::map<Key, Misuses> all;
   for (const Process& process : run.processes) {
     if (!process.rank || process.watched == nullptr)
       continue;
     for (const WatchedMisuse& misuse : process.watched->misuses) {
       // What DistributedDataParallel does with its own buckets is its own affair.
-      if (is_known(process, misuse.site) && !is_of_replica(process.sites[misuse.site]))
+      if (is_known(process, misuse.site) && !is_of_replica(process.sites[misuse.site]) &&
+          !(misuse.what == history::WatchMisuse::kUndefined && misuse.later == 0 &&
+            is_made_good(misuse, series)))
         all[{&process, misuse.what, misuse.site, misuse.later}].push_back(&misuse);
     }
   }
   std::erase_if(all, [](const auto& entry) {
-    return std::get<1>(entry.first) == history::WatchMisuse::kTouched &&
-           entry.second.size() < kTimesMin;
+    const auto& [process, what, site, later] = entry.first;
+    return what == history::WatchMisuse::kTouched &&
+           (entry.second.size() < kTimesMin || 2 * entry.second.size() < looked_at(*process, site));
   });
   return all;
 }
@@ -94,7 +125,7 @@ Verdict CollectiveTensors::check(const Job& job) const {
     return verdict;
   }
   verdict.outcome = Outcome::kPass;
-  for (const auto& [key, misuses] : by_line(job.run()))
+  for (const auto& [key, misuses] : by_line(job.run(), watched_series(job.groups())))
     verdict.findings.push_back(told(key, misuses));
   return verdict;
 }

@@ -22,7 +22,8 @@ constexpr std::size_t kNamesMax = 8;
 struct Broken {
   const WatchedSeries* series{};
   std::size_t at{};
-  bool left{};  ///< It is finite again later, or the program went on with something else.
+  bool left{};     ///< It is finite again later, or the program went on with something else.
+  bool was_set{};  ///< No gradient and nothing that was handed in was not finite.
   [[nodiscard]] const WatchedSight& sight() const { return series->sights[at]; }
 };
 
@@ -80,6 +81,18 @@ std::vector<HandedIn> first_handed_in(const WatchedSeries& series, std::uint64_t
   return first;
 }
 
+/// Nothing went wrong in the arithmetic: who gives up one of several choices sets its weight to
+/// -inf.
+bool was_set_by_program(const Broken& broken) {
+  const std::vector<WatchedSight>& sights = broken.series->sights;
+  return std::none_of(sights.begin() + static_cast<std::ptrdiff_t>(broken.at) - 1, sights.end(),
+                      [](const WatchedSight& sight) {
+                        return sight.any_has(history::kGradientNotFinite) ||
+                               !sight.all_have(history::kGradientSeen);
+                      }) &&
+         first_handed_in(*broken.series, kNeverNs).empty();
+}
+
 void tell_who_began(const Broken& first, Finding& finding) {
   const std::vector<HandedIn> began = first_handed_in(*first.series, first.sight().at_ns);
   if (began.empty())
@@ -113,6 +126,9 @@ Finding told(const std::vector<Broken>& all) {
   if (first.left) {  // Who tries a large learning rate, or looks for such values, goes back.
     finding.severity = Severity::kNote;
     finding.cause = "the program went back to finite values, or on with others";
+  } else if (first.was_set) {
+    finding.severity = Severity::kNote;
+    finding.cause = "all gradients are finite: right where the program sets such values itself";
   }
   finding.step = static_cast<std::int64_t>(first.sight().step);
   finding.at_ns = first.sight().at_ns;
@@ -152,17 +168,18 @@ Verdict FiniteValues::check(const Job& job) const {
   if (!coverage.asked || all.empty())
     return coverage.asked ? verdict.because(incomplete(coverage.why_nothing))
                           : verdict.skip("values were not watched");
-  std::vector<Broken> lasting, left;
+  std::vector<Broken> lasting, set, left;
   for (const WatchedSeries& series : all) {
     if (std::optional<Broken> here = broken(series)) {
       here->left =
           !series.sights.back().any_has(history::kValueNotFinite) || was_given_up(series, all);
-      (here->left ? left : lasting).push_back(*here);
+      here->was_set = was_set_by_program(*here);
+      (here->left ? left : here->was_set ? set : lasting).push_back(*here);
     }
   }
   verdict.examined["parameters"] = all.size();
   verdict.outcome = lasting.empty() ? Outcome::kPass : Outcome::kFail;
-  for (const std::vector<Broken>* const found : {&lasting, &left}) {
+  for (const std::vector<Broken>* const found : {&lasting, &set, &left}) {
     if (!found->empty())
       verdict.findings.push_back(told(*found));
   }

@@ -247,13 +247,16 @@ bool missed_some(const ByRank& loop) {
 }
 
 /// To within a batch, each rank received as much of its share as there are shares: it was cut down
-/// a second time.
+/// a second time. A sampler of batches may drop what fills none, of each group of like samples.
 bool shared_twice(const ByRank& loop) {
+  constexpr std::uint64_t kLostBatchesMin = 4;
   return std::all_of(loop.begin(), loop.end(), [](const auto& one) {
     const WatchedEpoch& epoch = *one.second;
-    const std::uint64_t batch = epoch.received / std::max<std::uint64_t>(1, epoch.batches) + 1;
+    const std::uint64_t batches = std::max<std::uint64_t>(1, epoch.batches);
+    const std::uint64_t batch = (epoch.received + batches - 1) / batches;
     const std::uint64_t expected = epoch.share / epoch.replicas;
-    return epoch.received <= expected + batch && expected <= epoch.received + batch;
+    return epoch.received <= expected + batch && expected <= epoch.received + batch &&
+           epoch.share >= epoch.received + kLostBatchesMin * batch;
   });
 }
 

@@ -28,8 +28,12 @@ bool moves_floats(const Collective& call) {
   }
 }
 
-/// After `since_ns` a member moved as many numbers as the parameter has, and not for the reducer:
-/// whoever averages parameters by himself does.
+bool is_apart(const WatchedSight& sight) {
+  return sight.all_have(history::kValueSeen) && !sight.values_equal();
+}
+
+}  // namespace
+
 bool may_have_averaged(const WatchedSeries& series, std::uint64_t since_ns) {
   const auto may_be = [&](const Process& process, const Collective& call) {
     return call.issued_ns >= since_ns && moves_floats(call) &&
@@ -44,6 +48,8 @@ bool may_have_averaged(const WatchedSeries& series, std::uint64_t since_ns) {
                            [&](const Collective& call) { return may_be(*member.process, call); });
       });
 }
+
+namespace {
 
 /// They are neither the same nor the same but for a factor, as clipping leaves them.
 bool was_not_reduced(const WatchedSight& sight) {
@@ -97,17 +103,19 @@ void explain(Parting& parting) {
   }
 }
 
-/// Of replicas that are given different gradients and never meet again.
+/// Of replicas that are given different gradients and never meet again. Who averages the parameters
+/// now and then may have done so since they were apart for the first time, and end in between.
 void explain_unreduced(Parting& parting) {
   const std::vector<WatchedSight>& sights = parting.series->sights;
   if (parting.first == 0)
     return;
+  const std::uint64_t apart_ns = std::find_if(sights.begin(), sights.end(), is_apart)->at_ns;
   const WatchedSight& before = sights[parting.first - 1];
   const auto later = sights.begin() + static_cast<std::ptrdiff_t>(parting.first) - 1;
   if (!std::all_of(later, sights.end(), was_not_reduced) ||
       std::any_of(later, sights.end(),
                   [](const WatchedSight& sight) { return sight.any_has(history::kHooked); }) ||
-      may_have_averaged(*parting.series, before.at_ns))
+      may_have_averaged(*parting.series, std::min(before.at_ns, apart_ns)))
     return;
   const bool reduced = parting.series->tensor->reduced;
   parting.code = reduced ? Code::kGradientNotSynchronised : Code::kOutsideBuckets;
@@ -148,11 +156,8 @@ bool was_reduced(const WatchedSight& sight) {
 
 std::optional<Parting> parting_of(const WatchedSeries& series, Reduced replica) {
   const std::vector<WatchedSight>& sights = series.sights;
-  const auto apart = [](const WatchedSight& sight) {
-    return sight.all_have(history::kValueSeen) && !sight.values_equal();
-  };
   const auto met =
-      std::find_if_not(sights.rbegin(), sights.rend(), apart);  // The last time that they did.
+      std::find_if_not(sights.rbegin(), sights.rend(), is_apart);  // The last time that they did.
   const auto first = static_cast<std::size_t>(met.base() - sights.begin());
   if (first == sights.size() || series.tensor->ignored)
     return std::nullopt;

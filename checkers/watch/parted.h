@@ -30,6 +30,10 @@ bool is_of_replica(const CallSite& site);
 /// The line that made the module of `tensor`, which `member` has.
 void add_site_of_module(const Member& member, const WatchedTensor& tensor, Finding& finding);
 
+/// After `since_ns` a member moved as many numbers as the tensor has, and not for the reducer:
+/// whoever averages them by himself does.
+bool may_have_averaged(const WatchedSeries& series, std::uint64_t since_ns);
+
 /// The gradients given were averaged over all: none of them is zero, and all are the same.
 bool was_reduced(const WatchedSight& sight);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -25,7 +26,7 @@ using Key = std::pair<const GroupView*, std::uint32_t>;  // Of a replica.
 struct OfReplica {
   std::vector<const WatchedSeries*> sent{};   ///< That were not equal after they were sent.
   std::vector<const WatchedSeries*> apart{};  ///< Running statistics, before a step.
-  bool is_sent{};                             ///< Some forward sent buffers.
+  bool is_sent{};                             ///< Its forwards send buffers.
 };
 
 bool is_apart(const WatchedSight& sight) { return !sight.values_equal(); }
@@ -57,6 +58,7 @@ std::map<Key, OfReplica> by_replica(const std::vector<WatchedSeries>& all) {
         replica.sent.push_back(&series);
     } else if (apart >= kStepsMin && is_apart(series.sights.back()) && !series.tensor->ignored &&
                is_statistic(series.tensor->name)) {
+      replica.is_sent = replica.is_sent || series.tensor->at_start;
       replica.apart.push_back(&series);
     }
   }
@@ -82,9 +84,14 @@ Finding finding_of(const std::vector<const WatchedSeries*>& all, Severity severi
   return finding;
 }
 
+/// Of several optimizers, each sees the same buffer.
 std::string first_and_more(const std::vector<const WatchedSeries*>& all) {
-  return all.size() > 1 ? fmt::format("{} (and {} more)", all.front()->tensor->name, all.size() - 1)
-                        : all.front()->tensor->name;
+  std::set<std::string_view> names;
+  for (const WatchedSeries* const series : all)
+    names.insert(series->tensor->name);
+  return names.size() > 1
+             ? fmt::format("{} (and {} more)", all.front()->tensor->name, names.size() - 1)
+             : all.front()->tensor->name;
 }
 
 /// The program may keep a buffer of its own out of what it sends: nobody says that it must not.
@@ -95,6 +102,13 @@ Finding not_sent(const std::vector<const WatchedSeries*>& all) {
   finding.tell(EvidenceKind::kValue, finding.affected,
                "looked at after {} of them, and apart each time", all.front()->sights.size());
   return finding;
+}
+
+/// By the program itself, now and then.
+bool may_be_averaged(const OfReplica& replica) {
+  return std::any_of(replica.apart.begin(), replica.apart.end(), [](const WatchedSeries* series) {
+    return may_have_averaged(*series, /*since_ns=*/0);
+  });
 }
 
 Finding statistics(const OfReplica& replica) {
@@ -129,7 +143,8 @@ Verdict SentBuffers::check(const Job& job) const {
   for (const auto& [key, replica] : by_replica(all)) {
     if (!replica.sent.empty())
       verdict.findings.push_back(not_sent(replica.sent));
-    if (!replica.apart.empty())
+    const bool are_own = replica.is_sent || !may_be_averaged(replica);
+    if (!replica.apart.empty() && are_own)
       verdict.findings.push_back(statistics(replica));
   }
   return verdict;

@@ -93,13 +93,13 @@ void Passing::follow(const Future& future) {
   } else if (future->completed()) {
     failed_ = future->hasError();
     if (flight_ != nullptr)
-      watch_landing(*flight_, failed_);
+      watch_landing(*flight_, failed_, /*shared=*/false);
   } else {
     result_ = Result::kLater;
     future->addCallback(
         [ticket = ticket_, flight = flight_](c10::ivalue::Future& done) {
           if (flight != nullptr)
-            watch_landing(*flight, done.hasError());
+            watch_landing(*flight, done.hasError(), c10::raw::intrusive_ptr::use_count(&done) > 1);
           recorder->writer->completed(ticket, done.hasError());
         },
         /*uses_future=*/false);

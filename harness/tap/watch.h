@@ -36,8 +36,9 @@ struct Flight : c10::intrusive_ptr_target {
 /// replica is made, and what is handed to it may not be finite. Null: its tensor is of no interest.
 c10::intrusive_ptr<Flight> watch_call(const Groups::Known& known, const Call& call);
 
-/// It is done; to be called before anybody who waits for it is told.
-void watch_landing(Flight& flight, bool failed);
+/// It is done; to be called before anybody who waits for its work is told. Who waits for its future
+/// is told before: `shared` says that somebody has that.
+void watch_landing(Flight& flight, bool failed, bool shared);
 
 }  // namespace lockstep::tap
 

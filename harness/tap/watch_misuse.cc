@@ -21,6 +21,8 @@ struct Left {
   history::WatchMisuseRecord record{};
 };
 
+constexpr std::uint32_t kSites = 1024;  // Lines are told apart as far.
+
 constexpr std::size_t kLeftMax = 8;
 std::mutex left_mutex;
 std::atomic<std::size_t> left_count;  // So that it costs nothing where nobody reduces.
@@ -43,9 +45,18 @@ void write_misuse(history::WatchMisuseRecord told) {
 
 /// Of each line the first calls are enough.
 bool is_looked_at(std::uint32_t site) {
-  constexpr std::uint32_t kSites = 1024, kCallsMax = 64;
   static std::atomic<std::uint32_t> calls[kSites];
-  return calls[site % kSites].fetch_add(1, std::memory_order_relaxed) < kCallsMax;
+  return calls[site % kSites].fetch_add(1, std::memory_order_relaxed) < history::kWatchCallsOfLine;
+}
+
+/// Whether somebody has ever had the future of a call of this line: he may have gone on before we
+/// are told that it is done, and may have let go of it.
+bool are_futures_taken(std::uint32_t site, bool shared) {
+  static std::atomic<bool> taken[kSites];
+  std::atomic<bool>& of_line = taken[site % kSites];
+  if (shared)
+    of_line.store(true, std::memory_order_relaxed);
+  return of_line.load(std::memory_order_relaxed);
 }
 
 /// Measured: of these operations Gloo itself moves the counter of the tensor by nothing.
@@ -122,12 +133,14 @@ c10::intrusive_ptr<Flight> flight_of(const Groups::Known& known, const Call& cal
   return flight;
 }
 
-void watch_landing(Flight& flight, bool failed) {
+void watch_landing(Flight& flight, bool failed, bool shared) {
+  const bool taken = are_futures_taken(flight.record.site, shared);
   const c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> held = flight.tensor.lock();
   if (failed || !held)
     return;
   if (flight.may_be_touched && held->version_counter().current_version() != flight.version) {
-    write_misuse(flight.record);
+    if (!taken)
+      write_misuse(flight.record);
   } else if (flight.is_undefined) {
     flight.record.what = history::WatchMisuse::kUndefined;
     keep_left(flight, at::Tensor(held));

@@ -130,6 +130,16 @@ TEST(LoadedData, SamplesThatReachNoRankInTwoPasses) {
   const Verdict some = checked(read({cut(1, 18), cut(2, 18)}, {cut(1, 18), cut(2, 18)}));
   ASSERT_EQ(some.findings.size(), 1U);
   EXPECT_EQ(some.findings[0].severity, Severity::kNote);
+  // What fills no batch is dropped by a sampler of batches, of each group of like samples.
+  const auto grouped = [](std::uint32_t number) {
+    WatchedEpoch one = pass(number, number);
+    one.received = 12;
+    one.batches = 3;
+    return one;
+  };
+  const Verdict dropped = checked(read({grouped(1), grouped(2)}, {grouped(1), grouped(2)}));
+  ASSERT_EQ(dropped.findings.size(), 1U);
+  EXPECT_EQ(dropped.findings[0].severity, Severity::kNote);
   // It filled up by one; a restart went on in the middle of the first pass.
   EXPECT_TRUE(checked(read({cut(1, 24), cut(2, 24)}, {cut(1, 23), cut(2, 23)})).findings.empty());
   EXPECT_TRUE(checked(read({cut(1, 12), cut(2, 24)}, {cut(1, 12), cut(2, 24)})).findings.empty());

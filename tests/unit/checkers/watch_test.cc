@@ -114,6 +114,29 @@ TEST(ReplicaDrift, StaysSilentWhereGradientsWereNeverAveragedAndParametersMayBe)
   EXPECT_EQ(drift(watched({one, other})).outcome, Outcome::kPass);
 }
 
+/// Apart from step 3 on, together at step 7, and apart for good: the program moved as many numbers
+/// as the parameter has, at `moved_ns`.
+TEST(ReplicaDrift, StaysSilentWhereTheLastPeriodOfAnAveragingIsNotOver) {
+  const auto seen = [](std::uint64_t moved_ns) {
+    std::vector<Held> one = steady(14), other = steady(14);
+    for (std::size_t step = 1; step < 14; ++step) {
+      other[step].gradient = 2;
+      other[step].value = step > 1 && step != 6 ? 2 : 1;
+    }
+    lockstep::Run run = watched({one, other});
+    for (std::int32_t rank = 0; rank < 2; ++rank) {
+      Process& process = process_of(run, Rank{rank});
+      process.collectives[0].issued_ns = moved_ns;
+      for (std::size_t step = 1; step < 14; ++step)  // No multiple.
+        process.watched->points[step].entries[0].gradient.sums[static_cast<std::size_t>(rank)] = 0;
+    }
+    return drift(run);
+  };
+  EXPECT_EQ(seen(kStart + 5 * kMs).outcome, Outcome::kPass);
+  ASSERT_EQ(seen(kStart + kMs).findings.size(), 1U);  // Before they parted: of something else.
+  EXPECT_EQ(seen(kStart + kMs).findings[0].code, Code::kGradientNotSynchronised);
+}
+
 TEST(ReplicaDrift, CannotDecideWhereTooLittleWasSeen) {
   std::vector<Held> other = steady(4);
   other[3].value = 2;
@@ -200,7 +223,7 @@ Verdict finite(const lockstep::Run& run) { return checkers::FiniteValues().check
 lockstep::Run broken_from(std::size_t first, std::size_t steps) {
   std::vector<Held> row = steady(steps);
   for (std::size_t step = first; step < steps; ++step)
-    row[step].flags = history::kValueNotFinite;
+    row[step].flags = history::kValueNotFinite | history::kGradientNotFinite;
   return watched({row, row});
 }
 
@@ -233,7 +256,7 @@ TEST(FiniteValues, TellsTheGradientThatWasNotBefore) {
 TEST(FiniteValues, IsToldWhileItRunsUnlessReplicasPartedBefore) {
   std::vector<Held> one = steady(9), other = steady(9);
   for (std::size_t step = 4; step < 9; ++step)
-    one[step].flags = other[step].flags = history::kValueNotFinite;
+    one[step].flags = other[step].flags = history::kValueNotFinite | history::kGradientNotFinite;
   EXPECT_EQ(checkers::first_divergence(watched({one, other})),
             "step 5: lin.weight is not finite on ranks 0,1");
   for (std::size_t step = 2; step < 9; ++step)
@@ -281,6 +304,28 @@ TEST(FiniteValues, ANoteWhereItIsFiniteAgainOrWasGivenUp) {
   }
   ASSERT_EQ(finite(other).findings.size(), 1U);
   EXPECT_EQ(finite(other).findings[0].severity, Severity::kNote);
+}
+
+TEST(FiniteValues, ANoteWhereNothingElseIsNotFinite) {
+  std::vector<Held> row = steady(6);
+  for (std::size_t step = 2; step < 6; ++step)
+    row[step].flags = history::kValueNotFinite;
+  lockstep::Run run = watched({row, row});
+  ASSERT_EQ(finite(run).findings.size(), 1U);
+  EXPECT_EQ(finite(run).findings[0].severity, Severity::kNote);
+  EXPECT_EQ(finite(run).outcome, Outcome::kPass);
+  EXPECT_FALSE(checkers::first_divergence(run).has_value());
+
+  process_of(run, Rank{1}).watched->points[4].entries[0].flags |= history::kGradientNotFinite;
+  EXPECT_EQ(finite(run).outcome, Outcome::kFail);
+
+  lockstep::Run handed_in = watched({row, row});
+  process_of(handed_in, Rank{0}).watched->non_finite.push_back({.at_ns = kStart + kMs});
+  EXPECT_EQ(finite(handed_in).outcome, Outcome::kFail);
+
+  lockstep::Run unseen = watched({row, row});
+  process_of(unseen, Rank{0}).watched->points[4].entries[0].flags &= ~history::kGradientSeen;
+  EXPECT_EQ(finite(unseen).outcome, Outcome::kFail);
 }
 
 TEST(FiniteValues, CannotDecideWithoutAWatchedStep) {

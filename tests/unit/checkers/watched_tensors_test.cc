@@ -18,7 +18,6 @@ namespace lockstep::testing {
 namespace {
 
 using history::WatchEntry;
-using history::WatchValue;
 
 /// Each rank is watched, and has seen nothing.
 lockstep::Run watched(std::size_t ranks) {
@@ -141,7 +140,22 @@ TEST(SentBuffers, RunningStatisticsThatPartAreANote) {
   ASSERT_EQ(verdict.findings.size(), 1U);
   EXPECT_EQ(verdict.findings[0].severity, Severity::kNote);
   EXPECT_EQ(verdict.outcome, Outcome::kPass);
+  EXPECT_EQ(verdict.findings[0].headline, "bn.running_mean is each rank's own");
+  EXPECT_NE(verdict.findings[0].cause.find("are sent to all"), std::string::npos);
   EXPECT_EQ(sent(watched(2)).outcome, Outcome::kSkipped);
+}
+
+TEST(SentBuffers, WhatTheProgramMayAverageItselfIsNotTold) {
+  lockstep::Run run = buffers(0, "bn.running_mean", {{1, 1, 1, 1}, {2, 2, 2, 2}});
+  for (std::int32_t rank = 0; rank < 2; ++rank)
+    values_of(run, rank).tensors[0].at_start = false;
+  EXPECT_TRUE(sent(run).findings.empty());
+  for (std::int32_t rank = 0; rank < 2; ++rank)
+    process_of(run, Rank{rank}).collectives[0].numel_in = 1;
+  for (std::int32_t rank = 0; rank < 2; ++rank)
+    process_of(run, Rank{rank}).collectives[0].numel_out = 1;
+  ASSERT_EQ(sent(run).findings.size(), 1U);
+  EXPECT_NE(sent(run).findings[0].cause.find("nothing sends them"), std::string::npos);
 }
 
 // --- Gradients
@@ -247,6 +261,47 @@ TEST(CollectiveTensors, FiresWhereATensorIsChangedAgainAndAgain) {
   EXPECT_EQ(verdict.findings[0].culprits, RankSet{Rank{1}});
   EXPECT_TRUE(misused({touched, touched}).findings.empty());
   EXPECT_TRUE(misused({touched, touched, touched}, "_engine_run_backward").findings.empty());
+}
+
+TEST(CollectiveTensors, StaysSilentWhereMostCallsOfTheLineAreNotTouched) {
+  const WatchedMisuse touched{.numel = 8, .what = history::WatchMisuse::kTouched, .site = 1};
+  lockstep::Run run = watched(2);
+  Process& process = process_of(run, Rank{1});
+  values_of(run, 1).misuses = {touched, touched, touched};
+  process.collectives[0].site = 1;
+  process.collectives.resize(6, process.collectives[0]);
+  EXPECT_EQ(checkers::CollectiveTensors().check(run).findings.size(), 1U);
+  process.collectives.resize(7, process.collectives[0]);
+  EXPECT_TRUE(checkers::CollectiveTensors().check(run).findings.empty());
+  process.collectives.resize(1);
+  process.dropped = 5;  // Then nobody knows of fewer than are looked at.
+  EXPECT_TRUE(checkers::CollectiveTensors().check(run).findings.empty());
+}
+
+/// A parameter of the same size, at two steps after an optimizer was given it.
+TEST(CollectiveTensors, StaysSilentWhereTheRootSendsWhatItMadeOfIt) {
+  const auto seen = [](std::uint64_t digest_of_the_other, std::uint64_t numel) {
+    lockstep::Run run = watched(2);
+    values_of(run, 1).misuses = {
+        {.at_ns = kStart + kMs, .numel = 8, .what = history::WatchMisuse::kUndefined, .site = 1}};
+    for (std::int32_t rank = 0; rank < 2; ++rank) {
+      WatchedValues& values = values_of(run, rank);
+      values.tensors.push_back({.name = "SGD 0, parameter 0", .loose = true, .numel = numel});
+      for (std::uint64_t step = 0; step < 3; ++step) {
+        WatchEntry entry{};
+        entry.flags = history::kValueSeen;
+        entry.value.digest = rank == 0 || step == 0 ? step : digest_of_the_other + step;
+        values.points.push_back({.at_ns = kStart + 2 * step * kMs,
+                                 .position = step + 1,
+                                 .step = step + 1,
+                                 .entries = {entry}});
+      }
+    }
+    return checkers::CollectiveTensors().check(run).findings.size();
+  };
+  EXPECT_EQ(seen(0, 8), 0U);
+  EXPECT_EQ(seen(100, 8), 1U);
+  EXPECT_EQ(seen(0, 9), 1U);  // Of another one it says nothing.
 }
 
 TEST(CollectiveTensors, FiresWhereWhatAReduceLeftIsHandedOn) {
