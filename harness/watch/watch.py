@@ -149,6 +149,7 @@ class Steps:
         self.group = None
         self.loose = None
         self.known = -1  # Replicas, when they were looked for.
+        self.own, self.own_of = [], None
         self.steps = self.moves = self.watched = 0
         self.position = self.ordinal = 0
         self.shift = 0
@@ -164,6 +165,16 @@ class Steps:
                 return
         if self.group is None:
             self.group, self.loose = WORLD, Loose(optimizer, self.number)
+
+    def own_replicas(self, optimizer):
+        """Of which it steps parameters: looked for anew where there are more replicas, or other numbers of parameters."""
+        mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        of = len(replicas), len(mine)
+        if self.own_of != of:
+            self.own = [each for each in replicas
+                        if each.group == self.group and not mine.isdisjoint(each.ids_of_parameters())]
+            self.own_of = of
+        return self.own
 
     def is_due(self):
         position = arrive(self.group)
@@ -211,9 +222,9 @@ def settings_of(group):
 def look(optimizer, steps):
     begun = now()
     ids = {} if steps.loose is None else steps.loose.ids_of_parameters(optimizer)
-    for replica in replicas:
-        if steps.loose is None and replica.group == steps.group:
-            ids.update(replica.ids_of_parameters())
+    own = steps.own_replicas(optimizer) if steps.loose is None else []
+    for replica in own:
+        ids.update(replica.ids_of_parameters())
     groups = []
     for group in optimizer.param_groups:
         rate = group.get("lr")
@@ -224,8 +235,8 @@ def look(optimizer, steps):
                 state = [value for value in state.values() if is_plain(value)] if type(state) is dict else []
                 entries.append((*ids[id(parameter)], parameter, state))
         groups.append((settings_of(group), float(rate) if type(rate) in (int, float) else float("nan"), entries))
-    if steps.moves <= OFTEN and steps.loose is None:  # Of buffers nobody is told but once.
-        groups += [("", float("nan"), list(replica.buffers())) for replica in replicas if replica.group == steps.group]
+    if steps.moves <= OFTEN:  # Of buffers nobody is told but once.
+        groups += [("", float("nan"), list(replica.buffers())) for replica in own]
     point(steps.group, steps.number, steps.position, steps.ordinal, steps.steps, groups)
     steps.took(begun, now())
 
