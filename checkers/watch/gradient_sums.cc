@@ -193,6 +193,22 @@ bool goes_by_length(const Treatments& summed, const Treatments& averaged) {
   });
 }
 
+/// At most steps the ranks exchanged a number or two that is no gradient: how many samples they
+/// have, perhaps, by which a loss is divided before backward.
+bool may_count_samples(const Treatments& all) {
+  constexpr std::uint64_t kNumbersMax = 2;
+  const WatchedSeries& series = *all.front().series;
+  const Member& member = series.group->members.front();
+  const auto& calls = member.process->collectives;
+  const auto small = std::count_if(calls.begin(), calls.end(), [&](const Collective& call) {
+    return call.group == member.group && call.numel_in > 0 && call.numel_in <= kNumbersMax &&
+           std::none_of(all.begin(), all.end(), [&](const Treatment& treatment) {
+             return treatment.series->tensor->numel == call.numel_in;
+           });
+  });
+  return static_cast<std::uint64_t>(small) * 2 >= series.sights.back().step;
+}
+
 std::optional<Finding> judged(const Treatments& all) {
   const Treatments summed = those(all, Made::kSummed), averaged = those(all, Made::kAveraged);
   if (summed.empty())
@@ -202,15 +218,17 @@ std::optional<Finding> judged(const Treatments& all) {
     if (std::any_of(all.begin(), all.end(), [](const Treatment& t) { return t.version != 0; }))
       return std::nullopt;
     Finding finding = finding_of(summed, Severity::kNote);
-    finding.headline =
-        fmt::format("gradients are the sum over {} ranks, nothing divides by {}", size, size);
+    finding.headline = fmt::format(
+        "gradients are the sum of what {} ranks hand in, nothing divides by {} afterwards", size,
+        size);
     finding.tell(EvidenceKind::kValue, finding.affected,
                  "{}: each is the sum of what the ranks handed in", names(summed));
     finding.cause = "right where the loss is divided by the size of the batch of all ranks";
     return finding;
   }
   const bool one_line = is_by_one_line(summed, averaged);
-  const bool certain = one_line && goes_by_length(summed, averaged);
+  const bool counted = may_count_samples(all);
+  const bool certain = one_line && !counted && goes_by_length(summed, averaged);
   Finding finding = finding_of(summed, certain ? Severity::kError : Severity::kNote);
   finding.headline = fmt::format(
       "of one optimizer the gradients of {} are the sum over {} ranks, and those of "
@@ -221,6 +239,8 @@ std::optional<Finding> judged(const Treatments& all) {
                names(averaged), size);
   if (!one_line)
     finding.cause = "right where some are divided before they are handed in, and others after";
+  else if (counted)
+    finding.cause = "right where a loss is divided by the number of samples of all ranks";
   else if (!certain)
     finding.cause =
         "right where the optimizer does not ask how long they are, has other settings for the one "

@@ -260,6 +260,14 @@ bool shared_twice(const ByRank& loop) {
   });
 }
 
+/// Some pass over the loader had all: the others are a part by choice, as a curriculum begins with.
+bool was_ever_whole(const Loops& loops, std::uint32_t loader) {
+  return std::any_of(loops.begin(), loops.end(), [&](const auto& each) {
+    return each.first.first == loader && all_are(each.second, history::kEnded) &&
+           !missed_some(each.second);
+  });
+}
+
 /// In two passes: the first one after a restart may go on where the last one ended.
 std::optional<Finding> missed(const Loops& loops) {
   for (auto at = loops.begin(); at != loops.end(); ++at) {
@@ -272,7 +280,7 @@ std::optional<Finding> missed(const Loops& loops) {
     std::uint64_t all = 0;
     for (const auto& [rank, epoch] : loop)
       all += epoch->received;
-    const bool twice = shared_twice(loop);
+    const bool twice = shared_twice(loop) && !was_ever_whole(loops, at->first.first);
     Finding finding =
         finding_at(loop, Code::kSamplesMissed, twice ? Severity::kWarning : Severity::kNote);
     finding.headline = fmt::format("of {} samples that {} deals out {} reach no rank",

@@ -34,9 +34,10 @@ bool is_apart(const WatchedSight& sight) {
 
 }  // namespace
 
-bool may_have_averaged(const WatchedSeries& series, std::uint64_t since_ns) {
+bool may_have_averaged(const WatchedSeries& series, std::uint64_t since_ns,
+                       std::uint64_t until_ns) {
   const auto may_be = [&](const Process& process, const Collective& call) {
-    return call.issued_ns >= since_ns && moves_floats(call) &&
+    return call.issued_ns >= since_ns && call.issued_ns <= until_ns && moves_floats(call) &&
            std::max(call.numel_in, call.numel_out) >= series.tensor->numel &&
            !(call.site != 0 && is_of_replica(process.sites[call.site]));
   };
@@ -125,20 +126,25 @@ void explain_unreduced(Parting& parting) {
 }
 
 /// Of a parameter that nobody says anything of: it was the same on all ranks from the beginning,
-/// and so were the gradients given to it.
-bool were_replicas(const std::vector<WatchedSight>& sights, std::size_t until) {
+/// and so were the gradients given to it, and the program had moved as many numbers.
+bool were_replicas(const WatchedSeries& series, std::size_t until) {
+  const auto& sights = series.sights;
   return until > 0 &&
-         std::all_of(
-             sights.begin(), sights.begin() + static_cast<std::ptrdiff_t>(until),
-             [](const WatchedSight& sight) { return sight.values_equal() && was_reduced(sight); });
+         std::all_of(sights.begin(), sights.begin() + static_cast<std::ptrdiff_t>(until),
+                     [](const WatchedSight& sight) {
+                       return sight.values_equal() && was_reduced(sight);
+                     }) &&
+         may_have_averaged(series, /*since_ns=*/0, sights[until].at_ns);
 }
 
 }  // namespace
 
 bool is_of_replica(const CallSite& site) {
+  if (!site.frames.empty() && site.frames.front().function == "_engine_run_backward")
+    return true;  // Further in there is code of the program's: a hook, or a function of autograd's.
   return std::any_of(site.frames.begin(), site.frames.end(), [](const Frame& frame) {
-    return frame.function == "_engine_run_backward" ||
-           std::string_view(frame.function).starts_with("DistributedDataParallel.");
+    return std::string_view(frame.function).starts_with("DistributedDataParallel.") ||
+           frame.file.find("/torch/distributed/algorithms/ddp_comm_hooks/") != std::string::npos;
   });
 }
 
@@ -169,7 +175,7 @@ std::optional<Parting> parting_of(const WatchedSeries& series, Reduced replica) 
     return reduced == seen && !series.tensor->loose ? std::optional(parting) : std::nullopt;
   for (auto at = begin; at != sights.end(); ++at)
     parting.apart = std::max(parting.apart, apart_at(*at));
-  if (reduced + 1 >= kSightsMin && (!series.tensor->loose || were_replicas(sights, first)))
+  if (reduced + 1 >= kSightsMin && (!series.tensor->loose || were_replicas(series, first)))
     explain(parting);
   else if (!series.tensor->loose)
     explain_unreduced(parting);
@@ -182,6 +188,8 @@ std::optional<Parting> parting_of(const WatchedSeries& series, Reduced replica) 
         "each rank goes on alone from there";
   if (phase || parting.code == Code::kInitialValue)  // Who asks for that may mean it.
     parting.severity = Severity::kNote;
+  else if (replica == Reduced::kNoMore && reduced == 0)
+    parting.severity = Severity::kWarning;
   else if (parting.apart > tolerance_of(*series.tensor))
     parting.severity = replica == Reduced::kNever ? Severity::kWarning : Severity::kError;
   else  // Where the slice shows nothing a few elements are apart, and nobody knows by how much.

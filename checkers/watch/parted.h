@@ -30,9 +30,10 @@ bool is_of_replica(const CallSite& site);
 /// The line that made the module of `tensor`, which `member` has.
 void add_site_of_module(const Member& member, const WatchedTensor& tensor, Finding& finding);
 
-/// After `since_ns` a member moved as many numbers as the tensor has, and not for the reducer:
+/// Between the two a member moved as many numbers as the tensor has, and not for the reducer:
 /// whoever averages them by himself does.
-bool may_have_averaged(const WatchedSeries& series, std::uint64_t since_ns);
+bool may_have_averaged(const WatchedSeries& series, std::uint64_t since_ns,
+                       std::uint64_t until_ns = kNeverNs);
 
 /// The gradients given were averaged over all: none of them is zero, and all are the same.
 bool was_reduced(const WatchedSight& sight);
@@ -41,6 +42,7 @@ bool was_reduced(const WatchedSight& sight);
 enum class Reduced : std::uint8_t {
   kNever,   ///< Who never reduces anything may mean it.
   kBefore,  ///< By another optimizer, which had ended: ranks that are trained alone from there on.
+  kNoMore,  ///< Nothing of the module was reduced from some step on: ranks go on alone, or forgot.
   kYes,
 };
 

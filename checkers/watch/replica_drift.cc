@@ -20,6 +20,7 @@ namespace lockstep::checkers {
 namespace {
 
 constexpr std::size_t kNamesMax = 8;
+constexpr std::ptrdiff_t kSightsOfAPhase = 4;
 
 std::uint64_t digest_for(Code code, const history::WatchEntry& entry) {
   switch (code) {
@@ -166,7 +167,12 @@ class Reductions {
     if (last == last_ns_.end())
       return Reduced::kNever;
     const auto first = first_step_ns_.find({series.group, series.replica, series.optimizer});
-    return last->second < first->second ? Reduced::kBefore : Reduced::kYes;
+    if (last->second < first->second)
+      return Reduced::kBefore;
+    const auto later =
+        std::count_if(series.sights.begin(), series.sights.end(),
+                      [&](const WatchedSight& sight) { return sight.at_ns > last->second; });
+    return later >= kSightsOfAPhase ? Reduced::kNoMore : Reduced::kYes;
   }
 
  private:

@@ -118,8 +118,8 @@ Finding statistics(const OfReplica& replica) {
                times_apart(*replica.apart.front()));
   finding.cause =
       replica.is_sent
-          ? "each rank normalizes by its own batch, and the running statistics of one rank are "
-            "sent to all: those of all data need SyncBatchNorm"
+          ? "the running statistics of one rank are sent to all, and those of the others are "
+            "lost: a BatchNorm takes those of all data as SyncBatchNorm"
           : "nothing sends them: a checkpoint of one rank has that rank's, and evaluation "
             "differs between ranks";
   return finding;

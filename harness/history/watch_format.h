@@ -199,7 +199,7 @@ struct WatchEpochRecord {
 };
 static_assert(sizeof(WatchEpochRecord) == 104);
 
-constexpr std::uint32_t kWatchSlice = 4096;  ///< Elements of a tensor that are summed.
+constexpr std::uint32_t kWatchSlice = 4096;      ///< Elements of a tensor that are summed.
 constexpr std::uint32_t kWatchCallsOfLine = 64;  ///< That are looked at: the first ones.
 
 }  // namespace lockstep::history

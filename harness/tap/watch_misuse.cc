@@ -70,11 +70,11 @@ bool leaves_counter(const Call& call) {
          ((call.issue.op == Op::kAllReduce || call.issue.op == Op::kReduce) && plain);
 }
 
-/// It hands on what is in its tensor, on every rank.
+/// What is in its tensor goes into the result, of every rank. (Of what is gathered the part of one
+/// rank may be left alone.)
 bool hands_on(history::Op op) {
   using history::Op;
-  return op == Op::kAllReduce || op == Op::kReduce || op == Op::kAllGather ||
-         op == Op::kAllGatherSingle || op == Op::kReduceScatterSingle || op == Op::kAllToAllSingle;
+  return op == Op::kAllReduce || op == Op::kReduce || op == Op::kReduceScatterSingle;
 }
 
 /// The entry of this tensor, if it holds what was left there; it is told once.

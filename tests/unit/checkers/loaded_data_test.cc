@@ -126,6 +126,11 @@ TEST(LoadedData, SamplesThatReachNoRankInTwoPasses) {
   EXPECT_EQ(verdict.findings[0].headline,
             "of 48 samples that DistributedSampler deals out 24 reach no rank");
   EXPECT_EQ(verdict.findings[0].severity, Severity::kWarning);
+  // A curriculum: later on there is all.
+  const Verdict first =
+      checked(read({cut(1, 12), cut(2, 12), cut(3, 24)}, {cut(1, 12), cut(2, 12), cut(3, 24)}));
+  ASSERT_EQ(first.findings.size(), 1U);
+  EXPECT_EQ(first.findings[0].severity, Severity::kNote);
   // Something else leaves them out: those that are too long, say.
   const Verdict some = checked(read({cut(1, 18), cut(2, 18)}, {cut(1, 18), cut(2, 18)}));
   ASSERT_EQ(some.findings.size(), 1U);

@@ -230,6 +230,20 @@ TEST(GradientSums, ANoteWhereTheOneMayHaveBeenDividedBefore) {
   EXPECT_EQ(verdict.outcome, Outcome::kPass);
 }
 
+TEST(GradientSums, ANoteWhereTheRanksMayHaveCountedTheirSamples) {
+  lockstep::Run run = reduced({1, 0.5}, {0, 0});
+  ASSERT_EQ(sums(run).outcome, Outcome::kFail);
+  Process& process = process_of(run, Rank{0});
+  Collective count = process.collectives[0];
+  count.numel_in = count.numel_out = 1;
+  process.collectives.push_back(count);
+  EXPECT_EQ(sums(run).outcome, Outcome::kFail);  // Once in four steps: something else.
+  process.collectives.push_back(count);
+  EXPECT_EQ(sums(run).outcome, Outcome::kPass);
+  ASSERT_EQ(sums(run).findings.size(), 1U);
+  EXPECT_EQ(sums(run).findings[0].severity, Severity::kNote);
+}
+
 TEST(GradientSums, ANoteWhereAllAreSummed) {
   const Verdict verdict = sums(reduced({1, 1}, {0, 0}));
   ASSERT_EQ(verdict.findings.size(), 1U);
