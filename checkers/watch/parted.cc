@@ -126,7 +126,7 @@ void explain_unreduced(Parting& parting) {
 }
 
 /// Of a parameter that nobody says anything of: it was the same on all ranks from the beginning,
-/// and so were the gradients given to it, and the program had moved as many numbers.
+/// and so were the gradients given to it, and the program moved as many numbers meanwhile.
 bool were_replicas(const WatchedSeries& series, std::size_t until) {
   const auto& sights = series.sights;
   return until > 0 &&
@@ -134,7 +134,7 @@ bool were_replicas(const WatchedSeries& series, std::size_t until) {
                      [](const WatchedSight& sight) {
                        return sight.values_equal() && was_reduced(sight);
                      }) &&
-         may_have_averaged(series, /*since_ns=*/0, sights[until].at_ns);
+         may_have_averaged(series, sights.front().at_ns, sights[until].at_ns);
 }
 
 }  // namespace
