@@ -197,7 +197,7 @@ std::vector<Case> GradientEquivalence::cells(const Subject& subject) const {
   for (const std::int32_t world : {2, 3})
     cells.push_back(subject_cell(cell_of(world, "float64", {{"model", "tied"}}), subject));
   cells.push_back(subject_cell(cell_of(3, "float64", {{"model", "conv_bn"}}), subject));
-  for (const char* hook : {"allreduce", "fp16_compress"})
+  for (const char* hook : {"allreduce", "fp16_compress", "post_localSGD"})
     cells.push_back(subject_cell(
         cell_of(2, "float64", {{"model", "linear_int"}, {"rule", "exact"}, {"hook", hook}}),
         subject));

@@ -12,26 +12,38 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kPlacesMax = 4;
+constexpr std::size_t kPlacesMax = 6;
 
-/// Issued by the host in the place of a wrapper: see harness/subject/averaging.py.
+/// Issued by the host in the place of a wrapper: see harness/subject/averaging.py, and
+/// average_by_host of fixtures/rank_host.
 bool is_of_host(const Process& process, const Collective& call) {
   if (call.site >= process.sites.size())
     return false;
   const std::vector<Frame>& frames = process.sites[call.site].frames;
   return std::any_of(frames.begin(), frames.end(), [](const Frame& frame) {
-    return frame.module.find("/subject/averaging.py") != std::string::npos;
+    return frame.module.find("/subject/averaging.py") != std::string::npos ||
+           (frame.module.ends_with("/lockstep_rank_host") &&
+            frame.function.find("average_by_host") != std::string::npos);
   });
 }
 
-/// The subject's own line; none where only the host that its library is loaded into has one.
-std::optional<SiteRef> line_of(const Process& process, const Collective& call) {
+/// The subject's own lines, from the call outwards; none where only the host that its library is
+/// loaded into has one.
+std::vector<SiteRef> lines_of(const Process& process, const Collective& call) {
+  std::vector<SiteRef> lines;
   if (call.site >= process.sites.size())
-    return std::nullopt;
+    return lines;
   std::vector<Frame> frames = process.sites[call.site].frames;
   std::erase_if(frames,
                 [](const Frame& frame) { return frame.module.ends_with("/lockstep_rank_host"); });
-  return site_of(*process.rank, frames, "reduces");
+  while (const auto line = site_of(*process.rank, frames, "reduces")) {
+    const auto at = std::find_if(frames.begin(), frames.end(), [&](const Frame& frame) {
+      return frame.file == line->file && frame.line == line->line;
+    });
+    frames.erase(frames.begin(), at + 1);
+    lines.push_back(*line);
+  }
+  return lines;
 }
 
 /// Of "file:line".
@@ -53,23 +65,48 @@ struct Place {
   std::map<std::string, std::size_t> calls{};
 };
 
-std::vector<Place> places_of(const Run& run) {
-  std::vector<Place> places;
+struct Reached {
+  std::vector<SiteRef> lines{};
+  std::string op{};
+};
+
+std::vector<Reached> reached_by_first_rank(const Run& run) {
+  std::vector<Reached> all;
   for (const Process& process : run.processes) {
     if (process.rank != Rank{0} || process.beside)
       continue;
     for (const Collective& call : process.collectives) {
-      const auto site = line_of(process, call);
-      if (!site || is_of_host(process, call))
-        continue;
-      auto at = std::find_if(places.begin(), places.end(), [&](const Place& place) {
-        return place.site.file == site->file && place.site.line == site->line;
-      });
-      if (at == places.end())
-        at = places.insert(places.end(), Place{.site = *site});
-      ++at->calls[std::string(history::name_of(call.op))];
+      std::vector<SiteRef> lines = lines_of(process, call);
+      if (!lines.empty() && !is_of_host(process, call))
+        all.push_back({std::move(lines), std::string(history::name_of(call.op))});
     }
   }
+  return all;
+}
+
+enum class End { kInner, kOuter };
+
+std::vector<Place> places_at(const std::vector<Reached>& all, End end) {
+  std::vector<Place> places;
+  for (const Reached& reached : all) {
+    const SiteRef& site = end == End::kInner ? reached.lines.front() : reached.lines.back();
+    auto at = std::find_if(places.begin(), places.end(), [&](const Place& place) {
+      return place.site.file == site.file && place.site.line == site.line;
+    });
+    if (at == places.end())
+      at = places.insert(places.end(), Place{.site = site});
+    ++at->calls[reached.op];
+  }
+  return places;
+}
+
+/// Where one helper makes all calls, the lines that the subject came from stand behind it.
+std::vector<Place> places_of(const Run& run) {
+  const std::vector<Reached> all = reached_by_first_rank(run);
+  std::vector<Place> places = places_at(all, End::kInner);
+  const std::vector<Place> outer = places_at(all, End::kOuter);
+  if (places.size() == 1 && outer.size() > 1)
+    places.insert(places.end(), outer.begin(), outer.end());
   return places;
 }
 

@@ -39,12 +39,11 @@ std::optional<Finding> unmatched_pair(const GroupView& group, std::uint64_t& com
       continue;
     ++compared;
     const auto extent = [](const Collective& c) { return std::max(c.numel_in, c.numel_out); };
-    const std::vector<Code> codes = [&] {
-      Collective as_send = *receive.call;
-      as_send.op = history::Op::kSend;
-      return differences(*send->second.call, as_send);
-    }();
-    const bool too_long = extent(*send->second.call) > extent(*receive.call);
+    Collective expected = *receive.call;
+    expected.op = history::Op::kSend;
+    const auto [sent, received] = in_like_terms(*send->second.call, expected);
+    const std::vector<Code> codes = differences(sent, received);
+    const bool too_long = extent(sent) > extent(received);
     if (!too_long && std::find(codes.begin(), codes.end(), Code::kDifferentDtype) == codes.end())
       continue;
     Finding finding;

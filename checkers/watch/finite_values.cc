@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <optional>
+#include <set>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,8 +26,7 @@ constexpr std::size_t kNamesMax = 8;
 struct Broken {
   const WatchedSeries* series{};
   std::size_t at{};
-  bool left{};     ///< It is finite again later, or the program went on with something else.
-  bool was_set{};  ///< No gradient and nothing that was handed in was not finite.
+  std::string_view meant{};  ///< Why the program may mean it; empty: nothing says so.
   [[nodiscard]] const WatchedSight& sight() const { return series->sights[at]; }
 };
 
@@ -46,6 +49,50 @@ bool was_given_up(const WatchedSeries& series, const std::vector<WatchedSeries>&
     return !other.sights.empty() && !other.sights.back().any_has(history::kValueNotFinite) &&
            std::count_if(other.sights.begin(), other.sights.end(), later) >= kStepsMin;
   });
+}
+
+double rate_at(const WatchedSight& sight) { return sight.by_rank.begin()->second->learning_rate; }
+
+/// Its rate grows by a factor, as where a program looks for the largest one that can be borne; who
+/// warms up adds to it, and is half way there after half of the steps.
+bool grows_by_a_factor(const Broken& broken) {
+  constexpr double kBelow = 6;
+  constexpr std::size_t kSightsMin = 4;
+  const auto first = broken.series->sights.begin();
+  const auto last = first + static_cast<std::ptrdiff_t>(broken.at);
+  const bool grows = std::adjacent_find(first, last + 1, [](const auto& one, const auto& next) {
+                       return !(rate_at(next) > rate_at(one));
+                     }) == last + 1;
+  if (broken.at + 1 < kSightsMin || !grows)
+    return false;
+  const auto share = [&](const WatchedSight& sight) {
+    return static_cast<double>(sight.step - first->step) /
+           static_cast<double>(last->step - first->step);
+  };
+  const auto middle = std::min_element(first, last, [&](const auto& a, const auto& b) {
+    return std::abs(share(a) - 0.5) < std::abs(share(b) - 0.5);
+  });
+  return kBelow * (rate_at(*middle) - rate_at(*first)) <
+         share(*middle) * (rate_at(*last) - rate_at(*first));
+}
+
+/// One of three or more rates that are tried, each with an optimizer and a module of its own, or
+/// from the same values on.
+bool is_a_trial(const Broken& broken, const std::vector<WatchedSeries>& all) {
+  constexpr std::size_t kTrials = 3;
+  const WatchedSeries& own = *broken.series;
+  const auto first = [](const WatchedSeries& series) -> const history::WatchEntry& {
+    return *series.sights.front().by_rank.begin()->second;
+  };
+  std::set<double> rates{rate_at(own.sights.front())};
+  for (const WatchedSeries& other : all) {
+    if (other.group == own.group && other.tensor->numel == own.tensor->numel &&
+        other.sights.back().at_ns < own.sights.front().at_ns &&
+        (first(other).value.digest == first(own).value.digest ||
+         (!own.tensor->loose && other.replica != own.replica)))
+      rates.insert(rate_at(other.sights.front()));
+  }
+  return rates.size() >= kTrials;
 }
 
 RankSet ranks_with(const WatchedSight& sight, std::uint32_t flag) {
@@ -123,12 +170,9 @@ Finding told(const std::vector<Broken>& all) {
   const RankSet holders = ranks_with(first.sight(), history::kValueNotFinite);
   Finding finding;
   finding.code = Code::kNotFinite;
-  if (first.left) {  // Who tries a large learning rate, or looks for such values, goes back.
+  if (!first.meant.empty()) {
     finding.severity = Severity::kNote;
-    finding.cause = "the program went back to finite values, or on with others";
-  } else if (first.was_set) {
-    finding.severity = Severity::kNote;
-    finding.cause = "all gradients are finite: right where the program sets such values itself";
+    finding.cause = first.meant;
   }
   finding.step = static_cast<std::int64_t>(first.sight().step);
   finding.at_ns = first.sight().at_ns;
@@ -159,6 +203,17 @@ Finding told(const std::vector<Broken>& all) {
   return finding;
 }
 
+std::string_view what_is_meant(const Broken& broken, const std::vector<WatchedSeries>& all) {
+  if (!broken.series->sights.back().any_has(history::kValueNotFinite) ||
+      was_given_up(*broken.series, all))
+    return "the program went back to finite values, or on with others";
+  if (was_set_by_program(broken))
+    return "all gradients are finite: right where the program sets such values itself";
+  if (grows_by_a_factor(broken) || is_a_trial(broken, all))
+    return "the program tries learning rates: one that is too large ends like this";
+  return "";
+}
+
 }  // namespace
 
 Verdict FiniteValues::check(const Job& job) const {
@@ -168,21 +223,17 @@ Verdict FiniteValues::check(const Job& job) const {
   if (!coverage.asked || all.empty())
     return coverage.asked ? verdict.because(incomplete(coverage.why_nothing))
                           : verdict.skip("values were not watched");
-  std::vector<Broken> lasting, set, left;
+  std::map<std::string_view, std::vector<Broken>> by_meaning;
   for (const WatchedSeries& series : all) {
     if (std::optional<Broken> here = broken(series)) {
-      here->left =
-          !series.sights.back().any_has(history::kValueNotFinite) || was_given_up(series, all);
-      here->was_set = was_set_by_program(*here);
-      (here->left ? left : here->was_set ? set : lasting).push_back(*here);
+      here->meant = what_is_meant(*here, all);
+      by_meaning[here->meant].push_back(*here);
     }
   }
   verdict.examined["parameters"] = all.size();
-  verdict.outcome = lasting.empty() ? Outcome::kPass : Outcome::kFail;
-  for (const std::vector<Broken>* const found : {&lasting, &set, &left}) {
-    if (!found->empty())
-      verdict.findings.push_back(told(*found));
-  }
+  verdict.outcome = by_meaning.contains("") ? Outcome::kFail : Outcome::kPass;
+  for (const auto& [meant, found] : by_meaning)
+    verdict.findings.push_back(told(found));
   return verdict;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "harness/history/op_traits.h"
 
@@ -43,7 +44,38 @@ bool known(DType dtype) {
 }
 bool known(ReduceOp op) { return op != ReduceOp::kNone && op != ReduceOp::kOther; }
 
+std::uint64_t bytes_of(DType dtype) {
+  constexpr std::uint64_t kBytes[] = {0, 1, 1, 2, 4, 8, 2, 2, 4, 8, 1, 8, 16, 0, 0};
+  static_assert(std::size(kBytes) == static_cast<std::size_t>(DType::kCount));
+  return dtype < DType::kCount ? kBytes[static_cast<std::size_t>(dtype)] : 0;
+}
+
+/// One is of bytes, and the other of something else.
+bool is_sent_as_bytes(const Collective& a, const Collective& b) {
+  return a.dtype != b.dtype && known(a.dtype) && known(b.dtype) &&
+         (a.dtype == DType::kUInt8 || b.dtype == DType::kUInt8) && !traits_of(a.op).reduces;
+}
+
+Collective in_bytes(Collective call) {
+  call.numel_in *= bytes_of(call.dtype);
+  call.numel_out *= bytes_of(call.dtype);
+  call.dtype = DType::kUInt8;
+  return call;
+}
+
+bool same_bytes(const Collective& a, const Collective& b) {
+  if (!is_sent_as_bytes(a, b))
+    return false;
+  if (a.op == history::Op::kSend)
+    return extent(in_bytes(a)) == extent(in_bytes(b));
+  return traits_of(a.op).alike != Alike::kNone && !sizes_differ(in_bytes(a), in_bytes(b));
+}
+
 }  // namespace
+
+std::pair<Collective, Collective> in_like_terms(const Collective& a, const Collective& b) {
+  return same_bytes(a, b) ? std::pair(in_bytes(a), in_bytes(b)) : std::pair(a, b);
+}
 
 std::vector<Code> differences(const Collective& a, const Collective& b) {
   const OpTraits& traits = traits_of(a.op);
@@ -52,9 +84,10 @@ std::vector<Code> differences(const Collective& a, const Collective& b) {
   if (traits.family != traits_of(b.op).family)
     return {Code::kDifferentOp};
   std::vector<Code> codes;
-  if (traits.has_tensors && sizes_differ(a, b))
+  const bool as_bytes = same_bytes(a, b);
+  if (traits.has_tensors && !as_bytes && sizes_differ(a, b))
     codes.push_back(Code::kDifferentSize);
-  if (traits.has_tensors && known(a.dtype) && known(b.dtype) && a.dtype != b.dtype)
+  if (traits.has_tensors && !as_bytes && known(a.dtype) && known(b.dtype) && a.dtype != b.dtype)
     codes.push_back(Code::kDifferentDtype);
   if (traits.reduces && known(a.reduce_op) && known(b.reduce_op) && a.reduce_op != b.reduce_op)
     codes.push_back(Code::kDifferentReduction);
@@ -72,7 +105,9 @@ bool agree(const Collective& a, const Collective& b) {
 }
 
 bool sums_disagree(const std::vector<const Collective*>& calls, std::int32_t group_size) {
-  if (calls.empty() || calls.size() != static_cast<std::size_t>(group_size))
+  if (calls.empty() || calls.size() != static_cast<std::size_t>(group_size) ||
+      std::any_of(calls.begin(), calls.end(),
+                  [&](const Collective* call) { return is_sent_as_bytes(*calls.front(), *call); }))
     return false;
   std::uint64_t in = 0;
   std::uint64_t out = 0;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "harness/model/group_view.h"
@@ -14,6 +15,10 @@ namespace lockstep {
 /// Codes LS201 to LS205 in which two members' calls at one place differ, worst first. Empty: they
 /// may be one collective. Fields that are unknown on either side differ from nothing.
 std::vector<Code> differences(const Collective& a, const Collective& b);
+
+/// As `differences` sees the two: where one names bytes and the other what they mean, and nothing
+/// computes with either, both are of bytes. They may be equal then.
+std::pair<Collective, Collective> in_like_terms(const Collective& a, const Collective& b);
 
 /// No code: can these two be the same call?
 bool agree(const Collective& a, const Collective& b);

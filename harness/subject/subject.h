@@ -26,9 +26,10 @@
 #include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <vector>
 
 namespace lockstep {
-inline namespace subject_1 {
+inline namespace subject_2 {
 
 /// The module to be trained. Its parameters are named_parameters(), in the same order on all ranks;
 /// a tied one comes under each of its names, as LibTorch lists it. A forward may put another tensor
@@ -86,6 +87,43 @@ struct Options {
   std::optional<std::int64_t> bucket_cap_bytes{};  ///< None: as large as you like.
 };
 
+/// One batch normalisation of the model, as torch::nn::BatchNorm2d has it. Undefined tensors: not
+/// affine, no running values.
+struct BatchNormLayer {
+  torch::Tensor weight{}, bias{};               ///< [channels]
+  torch::Tensor running_mean{}, running_var{};  ///< [channels], written by a training forward.
+  torch::Tensor num_batches_tracked{};          ///< [], int64, counted by a training forward.
+  bool training{true};
+  std::optional<double> momentum{0.1};  ///< None: running values are means over all batches.
+  double eps{1e-5};
+};
+
+/// Batch normalisation over the rows of all ranks, in the place of the model's own: one object for
+/// all its layers. Every rank makes the same calls in the same order. Gradients of parameters are
+/// averaged by the host, after backward.
+class BatchNorm {
+ public:
+  BatchNorm() = default;
+  BatchNorm(const BatchNorm&) = delete;
+  BatchNorm& operator=(const BatchNorm&) = delete;
+  virtual ~BatchNorm() = default;
+
+  /// In training by the statistics of all ranks' rows, else by the running values, or, where there
+  /// are none, by those of its own rows. Differentiable: the scalar that is differentiated is the
+  /// sum of the ranks' losses. Shapes: input [rows, channels, ...], result the same.
+  virtual torch::Tensor forward(const torch::Tensor& input, const BatchNormLayer& layer) = 0;
+};
+
+/// What torch.nn.SyncBatchNorm does. False: it is not asked, and told as such.
+struct BatchNormContract {
+  std::vector<std::int64_t> dimensions{2, 3, 4, 5};  ///< Of the inputs that it takes.
+  bool uneven_rows{true};                            ///< Ranks may have different numbers of rows.
+  bool unbiased_running{true};  ///< The running variance is divided by rows - 1.
+  bool without_affine{true};    ///< It takes a layer without weight and bias.
+  bool without_running{true};   ///< It takes a layer without running values.
+  bool cumulative{true};        ///< It takes a momentum of none.
+};
+
 /// Of one rank's share of a dataset.
 struct SamplerOptions {
   std::size_t size{};  ///< Samples in the dataset.
@@ -114,6 +152,9 @@ struct Subject {
   std::function<std::unique_ptr<DataParallel>(
       std::shared_ptr<Module>, c10::intrusive_ptr<c10d::ProcessGroup>, const Options&)>
       data_parallel{};
+  BatchNormContract batch_norm_contract{};
+  /// Must not return null.
+  std::function<std::unique_ptr<BatchNorm>(c10::intrusive_ptr<c10d::ProcessGroup>)> batch_norm{};
   SamplerContract sampler_contract{};
   /// Kept over the epochs of one dataset; each begins with set_epoch() and reset().
   std::function<std::unique_ptr<Sampler>(const SamplerOptions&)> sampler{};
@@ -126,7 +167,7 @@ struct SubjectSource {
   int line{};
 };
 
-}  // namespace subject_1
+}  // namespace subject_2
 }  // namespace lockstep
 
 /// The one entry point of a library; its body fills in `subject`. The number is that of this
@@ -136,5 +177,5 @@ struct SubjectSource {
   lockstep_subject_source() {                                                \
     return {TORCH_VERSION, __FILE__, __LINE__};                              \
   }                                                                          \
-  extern "C" __attribute__((visibility("default"))) void lockstep_subject_1( \
+  extern "C" __attribute__((visibility("default"))) void lockstep_subject_2( \
       lockstep::Subject&(subject))

@@ -86,6 +86,17 @@ def call(thing, model, options):
     return thing(*positional, **named)
 
 
+def comm_hook(name):
+    """PyTorch's own, with the state that it needs. Post-local SGD averages within a subgroup from its second step on; a
+    subgroup of all ranks gives what the contract says."""
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, post_localSGD_hook  # Imports much.
+
+    if name == "post_localSGD":
+        state = post_localSGD_hook.PostLocalSGDState(process_group=None, subgroup=dist.group.WORLD, start_localSGD_iter=1)
+        return state, post_localSGD_hook.post_localSGD_hook
+    return None, getattr(default_hooks, f"{name}_hook")
+
+
 class Adapter:
     """One wrapped model. `run` is what forward is called on."""
 
@@ -101,9 +112,7 @@ class Adapter:
         if shape.form in ("wrapper", "factory") or callable(getattr(self.made, "forward", None)):
             self.run = self.made
         if "hook" in options:
-            from torch.distributed.algorithms.ddp_comm_hooks import default_hooks  # Imports much.
-
-            self.made.register_comm_hook(None, getattr(default_hooks, f"{options['hook']}_hook"))
+            self.made.register_comm_hook(*comm_hook(options["hook"]))
         after = dict(list(model.named_parameters()) + list(model.named_buffers()))
         self.changed = any(name not in after or not torch.equal(after[name], value) for name, value in before.items())
         # Gradients that are there before any backward are views of a buffer: they are kept, and set to zero.

@@ -14,7 +14,8 @@ import unittest
 from suite import FIXTURES, PYTHON, SubjectTest, codes_of, missed_mutants, processes_with
 
 EXAMPLE = FIXTURES.parents[1] / "examples" / "cpp_subject"
-LIBRARIES = ("summed", "last_bucket", "misbehaving", "library_sampler")
+LIBRARIES = ("summed", "last_bucket", "misbehaving", "library_sampler", "norm")
+NORMS = ("UNWEIGHTED", "SILENT")  # Of norm.cc, which is right without.
 CASE = ("--scenario", "clean-exit", "-n", "2")
 
 
@@ -38,6 +39,9 @@ class Libraries(SubjectTest):
         for name in LIBRARIES:
             shutil.copy(FIXTURES / f"{name}.cc", root / "project")
             listed.append(f"lockstep_add_subject(NAME {name} SOURCES {name}.cc)")
+        for how in NORMS:
+            listed.append(f"lockstep_add_subject(NAME norm_{how} SOURCES norm.cc)")
+            listed.append(f"target_compile_definitions(norm_{how} PRIVATE {how})")
         (root / "project" / "CMakeLists.txt").write_text("\n".join(listed) + "\n")
         run("cmake", "-S", root / "project", "-B", cls.libraries, f"-DCMAKE_PREFIX_PATH={root / 'prefix'}", LOCKSTEP_PYTHON=PYTHON)
         run("cmake", "--build", cls.libraries, "--parallel", "2")
@@ -68,6 +72,20 @@ class Libraries(SubjectTest):
                 self.assertEqual(done.returncode, 1, done.stdout)
                 self.assertTrue(codes_of(report) & codes, codes_of(report))
                 self.assertIn(self.line_of_mistake(name), done.stdout)
+
+    def test_batch_norms(self):
+        done, report = self.suite(self.library("norm"))
+        self.assertEqual((done.returncode, codes_of(report), missed_mutants(report)), (0, set(), set()), done.stdout)
+        passed = {case["id"] for case in report["cases"] if case["verdict"] == "pass"}
+        self.assertTrue(any("bn_cumulative" in case for case in passed) and any("rows=empty" in case for case in passed), passed)
+        done, report = self.suite(self.library("norm_UNWEIGHTED"), "-n", "3")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertTrue(codes_of(report) & {"LS502", "LS505"}, codes_of(report))
+        self.assertRegex(done.stdout, r"total issues \d+ all_reduce at .*norm.cc")  # Behind the helper that makes all calls.
+        done, report = self.suite(self.library("norm_SILENT"), "-n", "2")  # The host's own calls are not the subject's.
+        self.assertNotIn("pass", {case["verdict"] for case in report["cases"]}, done.stdout)
+        self.assertIn("LS502", codes_of(report))
+        self.assertNotIn("average_by_host", done.stdout)
 
     def misbehave(self, how):
         mark = f"LOCKSTEP_TEST_MARK_{os.getpid()}_{how}"

@@ -50,6 +50,18 @@ TEST(PointToPoint, TypesMustAgree) {
   EXPECT_EQ(verdict.findings[0].code, Code::kP2pUnmatched);
 }
 
+TEST(PointToPoint, BytesAreReceivedAsWhatTheyMean) {
+  const auto sent = [](std::uint64_t bytes) {
+    return check(make_run({
+        {send("dp", 1, bytes).with(history::DType::kUInt8)},
+        {recv("dp", 0, 4)},
+    }));
+  };
+  EXPECT_EQ(sent(16).outcome, Outcome::kPass);
+  for (const std::uint64_t other : {4, 20})
+    EXPECT_EQ(sent(other).findings.size(), 1U) << other;
+}
+
 TEST(PointToPoint, TagsAreChannelsOfTheirOwn) {
   const Verdict verdict = check(make_run({
       {send("dp", 1, 4, 1), send("dp", 1, 8, 2), all_reduce("dp", 1)},

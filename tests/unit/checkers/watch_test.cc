@@ -22,6 +22,7 @@ struct Held {
   double value{}, gradient{1};
   std::uint64_t settings{};
   std::uint32_t flags{};
+  double rate{0.1};
 };
 
 history::WatchValue value_of(double x) {
@@ -44,6 +45,7 @@ lockstep::Run watched(const std::vector<std::vector<Held>>& rows) {
       entry.value = value_of(held.value);
       entry.gradient = value_of(held.gradient);
       entry.settings = held.settings;
+      entry.learning_rate = held.rate;
       values->points.push_back({.at_ns = kStart + step * kMs,
                                 .position = step + 1,
                                 .step = step + 1,
@@ -178,6 +180,18 @@ TEST(ReplicaDrift, ANoteWhereOnlyTheLastBitsDiffer) {
   ASSERT_EQ(verdict.findings.size(), 1U);
   EXPECT_EQ(verdict.findings[0].severity, Severity::kNote);
   EXPECT_EQ(verdict.outcome, Outcome::kPass);
+}
+
+TEST(ReplicaDrift, ANoteWhereWhatTheyDifferByIsSomethingElseEachTime) {
+  std::vector<Held> other = steady(8);
+  const auto with = [&](const std::vector<double>& differences) {
+    for (std::size_t step = 0; step < 8; ++step)
+      other[step].value = 1 + differences[step];
+    return drift(watched({steady(8), other})).findings.at(0).severity;
+  };
+  EXPECT_EQ(with({.2, -.1, .2, -.3, .1, -.2, .2, -.1}), Severity::kNote);
+  EXPECT_EQ(with({.2, .2, .2, .2, .2, .2, .2, .2}), Severity::kError);
+  EXPECT_EQ(with({.1, -.1, .2, -.2, .4, -.4, .8, -.9}), Severity::kError);  // It adds up.
 }
 
 TEST(ReplicaDrift, WhatIsAllowedBecomesANote) {
@@ -348,6 +362,50 @@ TEST(FiniteValues, ANoteWhereNothingElseIsNotFinite) {
   lockstep::Run unseen = watched({row, row});
   process_of(unseen, Rank{0}).watched->points[4].entries[0].flags &= ~history::kGradientSeen;
   EXPECT_EQ(finite(unseen).outcome, Outcome::kFail);
+}
+
+TEST(FiniteValues, ANoteWhereTheRateIsRaisedToFindTheLargest) {
+  const auto raised = [](double by_factor, double by_sum) {
+    std::vector<Held> row = steady(8);
+    for (std::size_t step = 1; step < 8; ++step)
+      row[step].rate = row[step - 1].rate * by_factor + by_sum;
+    for (std::size_t step = 5; step < 8; ++step)
+      row[step].flags = history::kValueNotFinite | history::kGradientNotFinite;
+    return finite(watched({row, row})).findings.at(0).severity;
+  };
+  EXPECT_EQ(raised(10, 0), Severity::kNote);
+  EXPECT_EQ(raised(1, 0.1), Severity::kError);
+  EXPECT_EQ(raised(1, 0), Severity::kError);
+}
+
+/// Three optimizers after each other; what the last one stepped is not finite.
+lockstep::Run trials(double rate_of_second, bool anew) {
+  lockstep::Run run = broken_from(2, 4);
+  for (std::int32_t rank = 0; rank < 2; ++rank) {
+    WatchedValues& values = *process_of(run, Rank{rank}).watched;
+    const std::vector<WatchedPoint> last = values.points;
+    values.points.clear();
+    for (std::uint32_t trial = 0; trial < 3; ++trial) {
+      for (std::uint64_t step = 0; step < last.size(); ++step) {
+        WatchedPoint point = trial == 2 ? last[step] : last.front();
+        point.at_ns = kStart + (4 * trial + step) * kMs;
+        point.position = 4 * trial + step + 1;
+        point.step = step + 1;
+        point.optimizer = trial;
+        WatchEntry& entry = point.entries[0];
+        entry.learning_rate = trial == 0 ? 0.01 : trial == 1 ? rate_of_second : 10;
+        entry.value.digest += anew ? 0 : trial;
+        values.points.push_back(point);
+      }
+    }
+  }
+  return run;
+}
+
+TEST(FiniteValues, ANoteWhereItIsOneOfSeveralRatesThatAreTried) {
+  EXPECT_EQ(finite(trials(0.1, true)).findings.at(0).severity, Severity::kNote);
+  EXPECT_EQ(finite(trials(0.1, false)).findings.at(0).severity, Severity::kError);
+  EXPECT_EQ(finite(trials(0.01, true)).findings.at(0).severity, Severity::kError);
 }
 
 TEST(FiniteValues, CannotDecideWithoutAWatchedStep) {
