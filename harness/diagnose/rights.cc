@@ -2,13 +2,14 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <fstream>
 #include <sstream>
 #include <string_view>
+
+#include "harness/os/process_memory.h"
 
 namespace lockstep::diagnose {
 namespace {
@@ -37,9 +38,7 @@ Status status_of(const std::string& process) {
 
 bool is_refused(std::int32_t pid) {
   char byte = 0;
-  const iovec local{&byte, 1};
-  const iovec remote{reinterpret_cast<void*>(0x1000), 1};
-  return ::process_vm_readv(pid, &local, 1, &remote, 1, 0) < 0 && errno == EPERM;
+  return os::read_some(pid, 0x1000, &byte, 1) < 0 && errno == EPERM;
 }
 
 }  // namespace

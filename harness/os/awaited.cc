@@ -6,7 +6,6 @@
 #include <poll.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -21,6 +20,7 @@
 #include "harness/base/clock.h"
 #include "harness/os/kernel_objects.h"
 #include "harness/os/proc.h"
+#include "harness/os/process_memory.h"
 #include "harness/os/sockets.h"
 
 namespace lockstep::os {
@@ -54,12 +54,6 @@ std::optional<SystemCall> system_call_of(std::int32_t pid, std::int32_t tid) {
 
 // Of futex(2).
 constexpr std::size_t kOperation = 1, kTimeout = 3;
-
-bool read_memory(std::int32_t pid, std::uint64_t address, void* to, std::size_t bytes) {
-  const iovec local{to, bytes};
-  const iovec remote{reinterpret_cast<void*>(address), bytes};
-  return ::process_vm_readv(pid, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(bytes);
-}
 
 std::int64_t in_ns(const timespec& time) { return time.tv_sec * 1'000'000'000LL + time.tv_nsec; }
 

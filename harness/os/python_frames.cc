@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gelf.h>
-#include <sys/uio.h>
 
 #include <algorithm>
 #include <array>
@@ -16,6 +15,7 @@
 
 #include "harness/base/library_source.h"
 #include "harness/base/unique_fd.h"
+#include "harness/os/process_memory.h"
 #include "harness/python/exceptions.h"
 #include "harness/python/groups.h"
 #include "harness/python/variables.h"
@@ -34,9 +34,7 @@ constexpr std::uint64_t kArgumentsMax = 4;                   // Of an exception.
 struct Remote {
   std::int32_t pid{};
   bool read(std::uint64_t address, void* to, std::size_t bytes) const {
-    const iovec local{to, bytes};
-    const iovec remote{reinterpret_cast<void*>(address), bytes};
-    return ::process_vm_readv(pid, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(bytes);
+    return read_memory(pid, address, to, bytes);
   }
 };
 

@@ -1,7 +1,6 @@
 #include "harness/os/stack_modules.h"
 
 #include <fmt/format.h>
-#include <sys/uio.h>
 
 #include <algorithm>
 #include <array>
@@ -9,6 +8,8 @@
 #include <cstdlib>
 #include <fstream>
 #include <thread>
+
+#include "harness/os/process_memory.h"
 
 namespace lockstep::os {
 namespace {
@@ -61,12 +62,6 @@ std::optional<std::uint64_t> stack_pointer(std::int32_t pid, std::int32_t tid) {
   if (sp == std::string::npos)
     return std::nullopt;
   return std::strtoull(text.c_str() + sp + 1, nullptr, 16);
-}
-
-bool read_memory(std::int32_t pid, std::uint64_t address, void* to, std::size_t size) {
-  const iovec local{.iov_base = to, .iov_len = size};
-  const iovec remote{.iov_base = reinterpret_cast<void*>(address), .iov_len = size};
-  return ::process_vm_readv(pid, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(size);
 }
 
 /// Of a stack, from its pointer on to its end, which for a thread that is not the first is where

@@ -3,7 +3,6 @@
 #include <cxxabi.h>
 #include <elfutils/libdwfl.h>
 #include <fmt/format.h>
-#include <sys/uio.h>
 
 #include <cstring>
 #include <fstream>
@@ -12,6 +11,7 @@
 #include <optional>
 #include <utility>
 
+#include "harness/os/process_memory.h"
 #include "harness/os/thread_snapshot.h"
 
 namespace lockstep::os {
@@ -158,10 +158,7 @@ class Image {
       std::memcpy(result, snapshot->stack.data() + at, sizeof *result);
       return true;
     }
-    const iovec local{.iov_base = result, .iov_len = sizeof *result};
-    const iovec remote{.iov_base = reinterpret_cast<void*>(address), .iov_len = sizeof *result};
-    return ::process_vm_readv(snapshot->pid, &local, 1, &remote, 1, 0) ==
-           static_cast<ssize_t>(sizeof *result);
+    return os::read_memory(snapshot->pid, address, result, sizeof *result);
   }
 
   static pid_t no_next_thread(Dwfl*, void*, void**) { return 0; }

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <sys/ptrace.h>
-#include <sys/uio.h>
 #include <sys/user.h>
 #include <sys/wait.h>
 
@@ -15,6 +14,7 @@
 
 #include "harness/os/exit_report.h"
 #include "harness/os/proc.h"
+#include "harness/os/process_memory.h"
 
 namespace lockstep::os {
 namespace {
@@ -113,10 +113,8 @@ bool read_registers(std::int32_t tid, ThreadSnapshot& snapshot) {
 void read_stack(ThreadSnapshot& snapshot) {
   const std::uint64_t end = end_of_mapping(snapshot.pid, snapshot.stack_begin);
   snapshot.stack.resize(std::min<std::uint64_t>(end - snapshot.stack_begin, kStackBytesMax));
-  const iovec local{.iov_base = snapshot.stack.data(), .iov_len = snapshot.stack.size()};
-  const iovec remote{.iov_base = reinterpret_cast<void*>(snapshot.stack_begin),
-                     .iov_len = snapshot.stack.size()};
-  const ssize_t got = ::process_vm_readv(snapshot.pid, &local, 1, &remote, 1, 0);
+  const ssize_t got =
+      read_some(snapshot.pid, snapshot.stack_begin, snapshot.stack.data(), snapshot.stack.size());
   snapshot.stack.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
 }
 
