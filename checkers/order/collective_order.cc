@@ -10,6 +10,7 @@
 #include "checkers/order/divergence.h"
 #include "checkers/order/group_creations.h"
 #include "checkers/order/kindred_groups.h"
+#include "checkers/order/lines_of_some.h"
 #include "checkers/order/lines_part.h"
 #include "checkers/order/point_to_point.h"
 #include "harness/history/format.h"
@@ -288,6 +289,8 @@ GroupResult compare(const Run& run, const GroupView& group) {
   result.undecided = overwritten_difference(group);
   if (run.plan.scenario.empty() && !result.undecided.lacks && !is_of_dumps(run))
     result.finding = left_out_behind_a_helper(run, group);
+  if (run.plan.scenario.empty() && !result.finding && !result.undecided.lacks && !is_of_dumps(run))
+    result.finding = issued_by_some_only(run, group);
   return result;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "checkers/blame/attribution.h"
+#include "checkers/order/lines_of_some.h"
 #include "checkers/order/loop_parting.h"
 #include "harness/model/coverage.h"
 #include "harness/model/matching.h"
@@ -71,6 +72,8 @@ bool is_trouble_at(const GroupView& group, std::uint64_t seq) {
 
 /// Where they came to grief, or before, where their lines parted.
 std::optional<Finding> exit_in(const Run& run, const GroupView& group, std::uint64_t seq) {
+  if (issued_by_some_only(run, group))
+    return std::nullopt;
   const LoopParting here(run, group, seq);
   if (here.is_an_exit(/*trouble_later=*/false))
     return here.finding();

@@ -77,10 +77,16 @@ bool grows_by_a_factor(const Broken& broken) {
 }
 
 /// One of three or more rates that are tried, each with an optimizer and a module of its own, or
-/// from the same values on.
+/// from the same values on; or one of those that the ranks try, each its own.
 bool is_a_trial(const Broken& broken, const std::vector<WatchedSeries>& all) {
   constexpr std::size_t kTrials = 3;
   const WatchedSeries& own = *broken.series;
+  const auto& by_rank = own.sights.front().by_rank;
+  if (std::any_of(by_rank.begin(), by_rank.end(), [&](const auto& held) {
+        return held.second->learning_rate > 0 &&
+               held.second->learning_rate != by_rank.begin()->second->learning_rate;
+      }))
+    return true;
   const auto first = [](const WatchedSeries& series) -> const history::WatchEntry& {
     return *series.sights.front().by_rank.begin()->second;
   };

@@ -46,7 +46,11 @@ std::vector<Together> handed_in_together(const GroupView& group) {
   std::vector<Together> all;
   for (const auto& [position, handed] : places) {
     const WatchedHandedIn& first = *handed.front();
-    if (handed.size() != group.members.size() ||
+    // Where all but one hand in zeros it is the gradient of that one: of a part that only it has.
+    const auto given = std::count_if(handed.begin(), handed.end(), [](const WatchedHandedIn* each) {
+      return each->value.norm > 0;
+    });
+    if (handed.size() != group.members.size() || given < 2 ||
         std::any_of(handed.begin(), handed.end(),
                     [&](const WatchedHandedIn* other) { return other->numel != first.numel; }))
       continue;

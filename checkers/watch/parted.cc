@@ -28,17 +28,41 @@ bool moves_floats(const Collective& call) {
   }
 }
 
+std::uint64_t extent(const Collective& call) { return std::max(call.numel_in, call.numel_out); }
+
+/// Of an object that was pickled, such as a state_dict: two bytes for each number at least.
+bool is_of_object(const CallSite& site) {
+  return !site.frames.empty() && site.frames.front().function.find("_object") != std::string::npos;
+}
+
+/// Rounded to so few bits, packed as bytes, or pickled.
+bool may_be_packed(const Process& process, const Collective& call, std::uint64_t numel) {
+  switch (call.dtype) {
+    case history::DType::kInt8:
+    case history::DType::kInt16:
+      return extent(call) >= numel;
+    case history::DType::kUInt8:
+      return call.site != 0 && is_of_object(process.sites[call.site])
+                 ? extent(call) >= 2 * numel
+                 : 8 * extent(call) >= numel;  // A bit for each sign.
+    default:
+      return false;
+  }
+}
+
 bool is_apart(const WatchedSight& sight) {
   return sight.all_have(history::kValueSeen) && !sight.values_equal();
 }
 
 }  // namespace
 
-bool may_have_averaged(const WatchedSeries& series, std::uint64_t since_ns,
+bool may_have_averaged(const WatchedSeries& series, As as, std::uint64_t since_ns,
                        std::uint64_t until_ns) {
+  const std::uint64_t numel = series.tensor->numel;
   const auto may_be = [&](const Process& process, const Collective& call) {
-    return call.issued_ns >= since_ns && call.issued_ns <= until_ns && moves_floats(call) &&
-           std::max(call.numel_in, call.numel_out) >= series.tensor->numel &&
+    return call.issued_ns >= since_ns && call.issued_ns <= until_ns &&
+           ((moves_floats(call) && extent(call) >= numel) ||
+            (as == As::kAnything && may_be_packed(process, call, numel))) &&
            !(call.site != 0 && is_of_replica(process.sites[call.site]));
   };
   return std::any_of(
@@ -112,15 +136,18 @@ void explain_unreduced(Parting& parting) {
     return;
   const std::uint64_t apart_ns = std::find_if(sights.begin(), sights.end(), is_apart)->at_ns;
   const WatchedSight& before = sights[parting.first - 1];
-  const auto later = sights.begin() + static_cast<std::ptrdiff_t>(parting.first) - 1;
+  // Who had no gradient yet was given the first one in between.
+  const bool had_none = !before.any_has(history::kGradientSeen);
+  const auto later =
+      sights.begin() + static_cast<std::ptrdiff_t>(parting.first) - (had_none ? 0 : 1);
   if (!std::all_of(later, sights.end(), was_not_reduced) ||
       std::any_of(later, sights.end(),
                   [](const WatchedSight& sight) { return sight.any_has(history::kHooked); }) ||
-      may_have_averaged(*parting.series, std::min(before.at_ns, apart_ns)))
+      may_have_averaged(*parting.series, As::kAnything, std::min(before.at_ns, apart_ns)))
     return;
   const bool reduced = parting.series->tensor->reduced;
   parting.code = reduced ? Code::kGradientNotSynchronised : Code::kOutsideBuckets;
-  parting.told_at = parting.first - 1;
+  parting.told_at = had_none ? parting.first : parting.first - 1;
   parting.why = reduced ? "no gradient was averaged from there on, nor was the parameter"
                         : "it required no gradient, or was not there, when its module was wrapped";
 }
@@ -134,7 +161,7 @@ bool were_replicas(const WatchedSeries& series, std::size_t until) {
                      [](const WatchedSight& sight) {
                        return sight.values_equal() && was_reduced(sight);
                      }) &&
-         may_have_averaged(series, sights.front().at_ns, sights[until].at_ns);
+         may_have_averaged(series, As::kFloats, sights.front().at_ns, sights[until].at_ns);
 }
 
 }  // namespace

@@ -30,9 +30,12 @@ bool is_of_replica(const CallSite& site);
 /// The line that made the module of `tensor`, which `member` has.
 void add_site_of_module(const Member& member, const WatchedTensor& tensor, Finding& finding);
 
+/// What numbers are moved as: where it speaks against a fault, in fewer bits, or pickled, too.
+enum class As : std::uint8_t { kFloats, kAnything };
+
 /// Between the two a member moved as many numbers as the tensor has, and not for the reducer:
 /// whoever averages them by himself does.
-bool may_have_averaged(const WatchedSeries& series, std::uint64_t since_ns,
+bool may_have_averaged(const WatchedSeries& series, As as, std::uint64_t since_ns,
                        std::uint64_t until_ns = kNeverNs);
 
 /// The gradients given were averaged over all: none of them is zero, and all are the same.

@@ -107,7 +107,7 @@ Finding not_sent(const std::vector<const WatchedSeries*>& all) {
 /// By the program itself, now and then.
 bool may_be_averaged(const OfReplica& replica) {
   return std::any_of(replica.apart.begin(), replica.apart.end(), [](const WatchedSeries* series) {
-    return may_have_averaged(*series, /*since_ns=*/0);
+    return may_have_averaged(*series, As::kAnything, /*since_ns=*/0);
   });
 }
 

@@ -116,5 +116,45 @@ TEST(LinesPart, LinesThatBelongTogetherAreNoExcuse) {
   EXPECT_EQ(raised_after(root, other).culprits, RankSet{Rank{1}});
 }
 
+/// Rank 0 alone runs line 30 after every second round; what it gives there meets the others' next
+/// round, for which it then gives nothing, as DistributedDataParallel does.
+lockstep::Run evaluated_by_one(std::size_t world, bool leaves_early) {
+  const Row round{broadcast("dp", 4).at("x.py", 10), all_reduce("dp", 8).at("x.py", 10)};
+  Row one, others;
+  for (int step = 0; step < 8; ++step) {
+    if (!(step > 0 && step % 2 == 0))
+      one.push_back(round[0]);
+    one.push_back(round[1]);
+    if (step % 2 == 1)
+      one.push_back(broadcast("dp", 4).at("x.py", 30));
+    if (step < 7 || !leaves_early)
+      others = others + round;
+  }
+  one.back() = one.back().failed();
+  std::vector<Row> rows(world, others);
+  rows[0] = one;
+  lockstep::Run run = make_run(rows);
+  for (std::int32_t rank = 1; rank < static_cast<std::int32_t>(world); ++rank)
+    ends_with_status(run, Rank{rank}, 0, stall_ns(run));
+  raises(run, Rank{0}, "RuntimeError: Connection closed by peer", stall_ns(run) + kMs);
+  return run;
+}
+
+TEST(LinesOfSome, WhatOneRankAloneRunsIsToldAndNotTheOthersEnd) {
+  for (const std::size_t world : {2U, 3U}) {
+    const Finding finding = only_finding(evaluated_by_one(world, false));
+    EXPECT_EQ(finding.code, Code::kExtraCall);
+    EXPECT_EQ(finding.culprits, world == 2 ? RankSet{} : RankSet{Rank{0}});
+    ASSERT_FALSE(finding.sites.empty());
+    EXPECT_EQ(finding.sites[0].line, 30);
+  }
+}
+
+TEST(LinesOfSome, SaysNothingWhereTheOthersMayHaveLeftTooSoon) {
+  for (const Finding& finding :
+       checkers::judge(evaluated_by_one(2, true), checkers::all_checkers()).findings)
+    EXPECT_NE(finding.code, Code::kExtraCall);
+}
+
 }  // namespace
 }  // namespace lockstep::testing

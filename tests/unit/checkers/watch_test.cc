@@ -120,7 +120,8 @@ TEST(ReplicaDrift, StaysSilentWhereGradientsWereNeverAveragedAndParametersMayBe)
 /// Apart from step 3 on, together at step 7, and apart for good: the program moved as many numbers
 /// as the parameter has, at `moved_ns`.
 TEST(ReplicaDrift, StaysSilentWhereTheLastPeriodOfAnAveragingIsNotOver) {
-  const auto seen = [](std::uint64_t moved_ns) {
+  const auto seen = [](std::uint64_t moved_ns, history::DType as = history::DType::kFloat32,
+                       std::uint64_t numel = 8) {
     std::vector<Held> one = steady(14), other = steady(14);
     for (std::size_t step = 1; step < 14; ++step) {
       other[step].gradient = 2;
@@ -130,6 +131,8 @@ TEST(ReplicaDrift, StaysSilentWhereTheLastPeriodOfAnAveragingIsNotOver) {
     for (std::int32_t rank = 0; rank < 2; ++rank) {
       Process& process = process_of(run, Rank{rank});
       process.collectives[0].issued_ns = moved_ns;
+      process.collectives[0].dtype = as;
+      process.collectives[0].numel_in = process.collectives[0].numel_out = numel;
       for (std::size_t step = 1; step < 14; ++step)  // No multiple.
         process.watched->points[step].entries[0].gradient.sums[static_cast<std::size_t>(rank)] = 0;
     }
@@ -138,6 +141,10 @@ TEST(ReplicaDrift, StaysSilentWhereTheLastPeriodOfAnAveragingIsNotOver) {
   EXPECT_EQ(seen(kStart + 5 * kMs).outcome, Outcome::kPass);
   ASSERT_EQ(seen(kStart + kMs).findings.size(), 1U);  // Before they parted: of something else.
   EXPECT_EQ(seen(kStart + kMs).findings[0].code, Code::kGradientNotSynchronised);
+  // In fewer bits, packed, or of another kind altogether.
+  EXPECT_EQ(seen(kStart + 5 * kMs, history::DType::kInt8).outcome, Outcome::kPass);
+  EXPECT_EQ(seen(kStart + 5 * kMs, history::DType::kUInt8, 1).outcome, Outcome::kPass);
+  EXPECT_EQ(seen(kStart + 5 * kMs, history::DType::kInt64).findings.size(), 1U);
 }
 
 TEST(ReplicaDrift, CannotDecideWhereTooLittleWasSeen) {
@@ -406,6 +413,14 @@ TEST(FiniteValues, ANoteWhereItIsOneOfSeveralRatesThatAreTried) {
   EXPECT_EQ(finite(trials(0.1, true)).findings.at(0).severity, Severity::kNote);
   EXPECT_EQ(finite(trials(0.1, false)).findings.at(0).severity, Severity::kError);
   EXPECT_EQ(finite(trials(0.01, true)).findings.at(0).severity, Severity::kError);
+}
+
+TEST(FiniteValues, ANoteWhereEachRankTriesARateOfItsOwn) {
+  lockstep::Run run = broken_from(2, 5);
+  for (WatchedPoint& point : process_of(run, Rank{0}).watched->points)
+    point.entries[0].learning_rate = 0.001;
+  ASSERT_EQ(finite(run).findings.size(), 1U);
+  EXPECT_EQ(finite(run).findings[0].severity, Severity::kNote);
 }
 
 TEST(FiniteValues, CannotDecideWithoutAWatchedStep) {

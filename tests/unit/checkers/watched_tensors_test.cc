@@ -244,6 +244,22 @@ TEST(GradientSums, ANoteWhereTheRanksMayHaveCountedTheirSamples) {
   EXPECT_EQ(sums(run).findings[0].severity, Severity::kNote);
 }
 
+TEST(GradientSums, StaysSilentWhereOnlyOneRankHandsInAnything) {
+  lockstep::Run run = reduced({1, 0.5}, {0, 0});
+  ASSERT_EQ(sums(run).outcome, Outcome::kFail);
+  for (WatchedHandedIn& handed : values_of(run, 1).handed_in) {
+    if (handed.position % 2 == 0)
+      handed.value = {};
+  }
+  for (WatchedHandedIn& handed : values_of(run, 0).handed_in) {
+    if (handed.position % 2 == 0)
+      handed.value.sums[0] += kIn[1] + static_cast<double>(handed.position / 2);
+    if (handed.position % 2 == 0)
+      handed.value.sums[1] = -handed.value.sums[0];
+  }
+  EXPECT_TRUE(sums(run).findings.empty());
+}
+
 TEST(GradientSums, ANoteWhereAllAreSummed) {
   const Verdict verdict = sums(reduced({1, 1}, {0, 0}));
   ASSERT_EQ(verdict.findings.size(), 1U);
