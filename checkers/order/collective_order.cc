@@ -327,6 +327,8 @@ Verdict CollectiveOrder::check(const Job& job) const {
     }
     if (auto unmatched = is_of_dumps(run) ? std::nullopt : unmatched_pair(group, collectives))
       verdict.findings.push_back(std::move(*unmatched));
+    if (auto missing = is_of_dumps(run) ? std::nullopt : never_sent(run, group))
+      verdict.findings.push_back(std::move(*missing));
     if (verdict.reason.empty())
       verdict.because(std::move(result.undecided));
   }

@@ -7,16 +7,6 @@
 #include "harness/model/matching.h"
 
 namespace lockstep::checkers {
-namespace {
-
-bool rank_came_to_its_end(const Run& run, Rank rank) {
-  return std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
-    return end.role == Role::kRank && end.rank == rank && ending_of(run, end).of_the_program();
-  });
-}
-
-}  // namespace
-
 LoopParting::LoopParting(const Run& run, const GroupView& group, std::uint64_t seq)
     : run_(run), group_(group), seq_(seq) {
   for (const Member& member : group.members) {
@@ -125,7 +115,7 @@ const Collective* LoopParting::next_of(const Member& member) const {
 std::optional<std::set<Loop>> LoopParting::loops_left_by(const Member& member) const {
   const Collective* next = next_of(member);
   if (next == nullptr)
-    return rank_came_to_its_end(run_, member.rank) ? std::optional(std::set<Loop>()) : std::nullopt;
+    return came_to_its_end(run_, member.rank) ? std::optional(std::set<Loop>()) : std::nullopt;
   std::set<Loop> common;
   for (std::uint64_t seq = seq_ - loop_.period; seq < seq_; ++seq) {
     const Collective* call = member.at(seq);
@@ -177,7 +167,7 @@ bool LoopParting::cannot_go_on(const Member& member) const {
     return theirs != nullptr && !agree(call, *theirs);
   });
   return meets_another || call.failed ||
-         (!call.completed_ns && !rank_came_to_its_end(run_, member.rank));
+         (!call.completed_ns && !came_to_its_end(run_, member.rank));
 }
 
 std::vector<Code> LoopParting::codes() const {

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <map>
 #include <tuple>
+#include <vector>
 
 #include "checkers/order/divergence.h"
 #include "harness/history/format.h"
 #include "harness/model/call_site.h"
+#include "harness/model/ending.h"
 #include "harness/model/matching.h"
 
 namespace lockstep::checkers {
@@ -66,6 +68,64 @@ std::optional<Finding> unmatched_pair(const GroupView& group, std::uint64_t& com
                     extent(*receive.call), history::name_of(receive.call->dtype), std::get<2>(key),
                     std::get<3>(key));
     return finding;
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+/// Of one sender to one receiver by one tag; nothing where a number is not known.
+std::optional<std::vector<const Collective*>> sent(const Member& sender, std::int32_t to,
+                                                   std::int32_t tag) {
+  std::vector<const Collective*> all;
+  for (const Collective& call : sender.process->collectives) {
+    if (call.group != sender.group || call.op != history::Op::kSend || call.root != to ||
+        call.tag != tag)
+      continue;
+    if (call.seq == history::kSeqUnknown || call.overlapped)
+      return std::nullopt;
+    all.push_back(&call);
+  }
+  return all;
+}
+
+}  // namespace
+
+std::optional<Finding> never_sent(const Run& run, const GroupView& group) {
+  for (const Member& member : group.members) {
+    for (const Collective& receive : member.process->collectives) {
+      if (receive.group != member.group || receive.op != history::Op::kRecv || !receive.failed ||
+          receive.overlapped || receive.seq == history::kSeqUnknown || receive.root < 0)
+        continue;
+      const auto sender =
+          std::find_if(group.members.begin(), group.members.end(),
+                       [&](const Member& other) { return other.about().my_rank == receive.root; });
+      if (sender == group.members.end() || !sender->is_complete || !member.is_complete ||
+          !came_to_its_end(run, sender->rank))
+        continue;
+      const auto messages = sent(*sender, member.about().my_rank, receive.tag);
+      if (!messages || messages->size() > receive.seq)
+        continue;
+      Finding finding;
+      finding.code = Code::kP2pUnmatched;
+      finding.group = group.label();
+      finding.op = "recv";
+      finding.seq = receive.seq;
+      finding.confidence = Confidence::kCertain;
+      finding.at_ns = receive.issued_ns;
+      finding.affected = {member.rank, sender->rank};
+      finding.headline = fmt::format(
+          "rank {} waits for message {} of rank {} (tag {}), which sent {} and ended",
+          member.rank.value, receive.seq, sender->rank.value, receive.tag, messages->size());
+      finding.add(site_of(*member.process, receive, "peer"));
+      if (!messages->empty()) {
+        finding.add(site_of(*sender->process, *messages->back(), "peer"));
+        finding.tell_of(EvidenceKind::kCall, {sender->rank}, "its last one: {}",
+                        describe(*messages->back()));
+      }
+      finding.cause = "one of the two counts otherwise: the calls do not tell which is right";
+      return finding;
+    }
   }
   return std::nullopt;
 }

@@ -63,4 +63,10 @@ bool was_meant(const Run& run, const ProcessEnd& end) {
          });
 }
 
+bool came_to_its_end(const Run& run, Rank rank) {
+  return std::any_of(run.ends.begin(), run.ends.end(), [&](const ProcessEnd& end) {
+    return end.role == Role::kRank && end.rank == rank && ending_of(run, end).of_the_program();
+  });
+}
+
 }  // namespace lockstep

@@ -51,6 +51,9 @@ struct Ending {
 
 Ending ending_of(const Run& run, const ProcessEnd& end);
 
+/// Its process came to its end by itself.
+bool came_to_its_end(const Run& run, Rank rank);
+
 /// The job ended this rank by a signal when it had no more use for it, and then ended well itself.
 bool was_meant(const Run& run, const ProcessEnd& end);
 

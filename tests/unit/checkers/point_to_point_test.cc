@@ -62,6 +62,25 @@ TEST(PointToPoint, BytesAreReceivedAsWhatTheyMean) {
     EXPECT_EQ(sent(other).findings.size(), 1U) << other;
 }
 
+TEST(PointToPoint, AMessageThatItsSenderEndedWithoutIsToldOfBoth) {
+  lockstep::Run run = make_run({
+      {send("dp", 1, 4), send("dp", 1, 4).at("p.py", 3)},
+      {recv("dp", 0, 4), recv("dp", 0, 4), recv("dp", 0, 4).at("p.py", 7).failed()},
+  });
+  const Verdict verdict = check(run);
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].code, Code::kP2pUnmatched);
+  EXPECT_TRUE(verdict.findings[0].culprits.empty());
+  ASSERT_EQ(verdict.findings[0].sites.size(), 2U);
+  EXPECT_EQ(verdict.findings[0].sites[0].line, 7);
+  EXPECT_EQ(verdict.findings[0].sites[1].line, 3);
+  lockstep::Run failed = run;
+  ends_with_status(failed, Rank{0}, 1, stall_ns(failed));
+  EXPECT_TRUE(check(failed).findings.empty());
+  process_of(run, Rank{1}).collectives.back().seq = 1;  // It was sent, and something else failed.
+  EXPECT_TRUE(check(run).findings.empty());
+}
+
 TEST(PointToPoint, TagsAreChannelsOfTheirOwn) {
   const Verdict verdict = check(make_run({
       {send("dp", 1, 4, 1), send("dp", 1, 8, 2), all_reduce("dp", 1)},
