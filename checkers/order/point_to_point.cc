@@ -11,6 +11,7 @@
 #include "harness/history/format.h"
 #include "harness/model/call_site.h"
 #include "harness/model/ending.h"
+#include "harness/model/error_patterns.h"
 #include "harness/model/matching.h"
 
 namespace lockstep::checkers {
@@ -89,13 +90,25 @@ std::optional<std::vector<const Collective*>> sent(const Member& sender, std::in
   return all;
 }
 
+/// It failed, or its rank was told in its last call, this one, that another is gone.
+bool is_fruitless(const Run& run, const Member& member, const Collective& receive) {
+  if (receive.failed)
+    return true;
+  return receive.completion_unseen && &receive == &member.process->collectives.back() &&
+         std::any_of(run.raised.begin(), run.raised.end(), [&](const Raised& raised) {
+           return raised.rank == member.rank && raised.pid == member.process->pid &&
+                  raised.at_ns >= receive.issued_ns && says(raised.text, Says::kPeerGone);
+         });
+}
+
 }  // namespace
 
 std::optional<Finding> never_sent(const Run& run, const GroupView& group) {
   for (const Member& member : group.members) {
     for (const Collective& receive : member.process->collectives) {
-      if (receive.group != member.group || receive.op != history::Op::kRecv || !receive.failed ||
-          receive.overlapped || receive.seq == history::kSeqUnknown || receive.root < 0)
+      if (receive.group != member.group || receive.op != history::Op::kRecv ||
+          !is_fruitless(run, member, receive) || receive.overlapped ||
+          receive.seq == history::kSeqUnknown || receive.root < 0)
         continue;
       const auto sender =
           std::find_if(group.members.begin(), group.members.end(),

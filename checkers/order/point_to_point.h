@@ -13,8 +13,8 @@ namespace lockstep::checkers {
 /// pairs looked at to `compared`.
 std::optional<Finding> unmatched_pair(const GroupView& group, std::uint64_t& compared);
 
-/// LS210 for a receive that failed, of a message that its sender, which came to its end by itself,
-/// never sent.
+/// LS210 for a receive that failed, or whose rank was told in it that another is gone, of a message
+/// that its sender, which came to its end by itself, never sent.
 std::optional<Finding> never_sent(const Run& run, const GroupView& group);
 
 }  // namespace lockstep::checkers

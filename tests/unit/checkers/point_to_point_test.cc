@@ -74,6 +74,14 @@ TEST(PointToPoint, AMessageThatItsSenderEndedWithoutIsToldOfBoth) {
   ASSERT_EQ(verdict.findings[0].sites.size(), 2U);
   EXPECT_EQ(verdict.findings[0].sites[0].line, 7);
   EXPECT_EQ(verdict.findings[0].sites[1].line, 3);
+  lockstep::Run told = run;
+  Collective& last = process_of(told, Rank{1}).collectives.back();
+  last.failed = false;
+  last.completed_ns.reset();
+  last.completion_unseen = true;
+  EXPECT_TRUE(check(told).findings.empty());
+  raises(told, Rank{1}, "RuntimeError: Connection closed by peer", stall_ns(told));
+  EXPECT_EQ(check(told).findings.size(), 1U);
   lockstep::Run failed = run;
   ends_with_status(failed, Rank{0}, 1, stall_ns(failed));
   EXPECT_TRUE(check(failed).findings.empty());
