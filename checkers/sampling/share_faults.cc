@@ -78,12 +78,7 @@ class Shares {
     const bool all_empty =
         std::all_of(epoch_.shards.begin(), epoch_.shards.end(),
                     [](const auto& shard) { return shard.second.samples.empty(); });
-    std::int64_t dealt = 0;
-    for (const Samples& group : allowed_.groups) {
-      const auto size = static_cast<std::int64_t>(group.size());
-      dealt += promise_.remainder == "drop" && promise_.once() ? size - size % allowed_.unit : size;
-    }
-    if (!all_empty || dealt == 0)
+    if (!all_empty || dealt_out(promise_, allowed_) == 0)
       return;
     const std::optional<std::int64_t> promised = epoch_.shards.begin()->second.promised;
     faults_.push_back(

@@ -47,6 +47,15 @@ Allowance allowance(const SamplerPromise& promise, const Dataset& dataset, std::
   return allowed;
 }
 
+std::int64_t dealt_out(const SamplerPromise& promise, const Allowance& allowed) {
+  std::int64_t dealt = 0;
+  for (const Samples& group : allowed.groups) {
+    const auto size = static_cast<std::int64_t>(group.size());
+    dealt += promise.remainder == "drop" && promise.once() ? size - size % allowed.unit : size;
+  }
+  return dealt;
+}
+
 std::vector<std::int64_t> occurrences(const SampledEpoch& epoch, const Only& only) {
   std::vector<std::int64_t> times(static_cast<std::size_t>(epoch.dataset->length));
   for (const auto& [rank, shard] : epoch.shards) {

@@ -23,6 +23,9 @@ struct Allowance {
 
 Allowance allowance(const SamplerPromise& promise, const Dataset& dataset, std::int32_t world);
 
+/// Samples of one epoch that belong into somebody's share.
+std::int64_t dealt_out(const SamplerPromise& promise, const Allowance& allowed);
+
 /// How often each sample is given, leaving out one rank, or what comes after so many batches.
 struct Only {
   std::optional<Rank> without{};
