@@ -53,6 +53,20 @@ Counts only_mine(const Counts& mine, const Counts& theirs) {
   return own;
 }
 
+/// Before any call is counted.
+bool some_wait_for_more(const GroupView& group) {
+  const auto known = [](const Member& member) {
+    return !member.slots.empty() && member.slots.back() != nullptr;
+  };
+  if (!std::all_of(group.members.begin(), group.members.end(), known))
+    return false;
+  const auto [least, most] = std::minmax_element(
+      group.members.begin(), group.members.end(),
+      [](const Member& a, const Member& b) { return a.end_seq() < b.end_seq(); });
+  return least != group.members.end() && least->end_seq() < most->end_seq() &&
+         ends_in_a_wait(*most);
+}
+
 struct Split {
   std::vector<const Member*> with{}, without{};
   Counts own{};  ///< Of those with.
@@ -112,7 +126,8 @@ RankSet ranks_of(const std::vector<const Member*>& members) {
 }  // namespace
 
 std::optional<Finding> issued_by_some_only(const Run& run, const GroupView& group) {
-  const auto split = journal_is_whole(run) ? split_of(group) : std::nullopt;
+  const auto split =
+      journal_is_whole(run) && some_wait_for_more(group) ? split_of(group) : std::nullopt;
   if (!split)
     return std::nullopt;
   const Member& one = *split->with.front();
