@@ -105,6 +105,8 @@ bool is_fruitless(const Run& run, const Member& member, const Collective& receiv
 
 std::optional<Finding> never_sent(const Run& run, const GroupView& group) {
   for (const Member& member : group.members) {
+    if (came_to_its_end(run, member.rank))
+      continue;  // It may take messages until its peers are gone.
     for (const Collective& receive : member.process->collectives) {
       if (receive.group != member.group || receive.op != history::Op::kRecv ||
           !is_fruitless(run, member, receive) || receive.overlapped ||
