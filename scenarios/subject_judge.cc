@@ -65,8 +65,9 @@ struct Place {
   std::map<std::string, std::size_t> calls{};
 };
 
+/// A call, by the subject's line that made it, and by the one that the subject came from.
 struct Reached {
-  std::vector<SiteRef> lines{};
+  SiteRef inner{}, outer{};
   std::string op{};
 };
 
@@ -76,20 +77,19 @@ std::vector<Reached> reached_by_first_rank(const Run& run) {
     if (process.rank != Rank{0} || process.beside)
       continue;
     for (const Collective& call : process.collectives) {
-      std::vector<SiteRef> lines = lines_of(process, call);
-      if (!lines.empty() && !is_of_host(process, call))
-        all.push_back({std::move(lines), std::string(history::name_of(call.op))});
+      if (is_of_host(process, call))
+        continue;
+      if (const std::vector<SiteRef> lines = lines_of(process, call); !lines.empty())
+        all.push_back({lines.front(), lines.back(), std::string(history::name_of(call.op))});
     }
   }
   return all;
 }
 
-enum class End { kInner, kOuter };
-
-std::vector<Place> places_at(const std::vector<Reached>& all, End end) {
+std::vector<Place> places_at(const std::vector<Reached>& all, SiteRef Reached::*which) {
   std::vector<Place> places;
   for (const Reached& reached : all) {
-    const SiteRef& site = end == End::kInner ? reached.lines.front() : reached.lines.back();
+    const SiteRef& site = reached.*which;
     auto at = std::find_if(places.begin(), places.end(), [&](const Place& place) {
       return place.site.file == site.file && place.site.line == site.line;
     });
@@ -103,8 +103,8 @@ std::vector<Place> places_at(const std::vector<Reached>& all, End end) {
 /// Where one helper makes all calls, the lines that the subject came from stand behind it.
 std::vector<Place> places_of(const Run& run) {
   const std::vector<Reached> all = reached_by_first_rank(run);
-  std::vector<Place> places = places_at(all, End::kInner);
-  const std::vector<Place> outer = places_at(all, End::kOuter);
+  std::vector<Place> places = places_at(all, &Reached::inner);
+  const std::vector<Place> outer = places_at(all, &Reached::outer);
   if (places.size() == 1 && outer.size() > 1)
     places.insert(places.end(), outer.begin(), outer.end());
   return places;

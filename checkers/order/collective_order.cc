@@ -287,9 +287,10 @@ GroupResult compare(const Run& run, const GroupView& group) {
     }
   }
   result.undecided = overwritten_difference(group);
-  if (run.plan.scenario.empty() && !result.undecided.lacks && !is_of_dumps(run))
-    result.finding = left_out_behind_a_helper(run, group);
-  if (run.plan.scenario.empty() && !result.finding && !result.undecided.lacks && !is_of_dumps(run))
+  if (!run.plan.scenario.empty() || result.undecided.lacks || is_of_dumps(run))
+    return result;
+  result.finding = left_out_behind_a_helper(run, group);
+  if (!result.finding)
     result.finding = issued_by_some_only(run, group);
   return result;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "checkers/blame/attribution.h"
+#include "checkers/order/lines_part.h"
 #include "harness/history/format.h"
 #include "harness/model/call_site.h"
 #include "harness/model/coverage.h"
@@ -32,11 +33,6 @@ std::optional<Counts> lines_of(const Member& member) {
     ++counts[key_of(member, *call)];
   }
   return counts;
-}
-
-bool ends_in_a_wait(const Member& member) {
-  const Collective& last = *member.slots.back();
-  return (last.failed || !last.completed_ns) && !last.completion_unseen;
 }
 
 /// Those of `mine` that `theirs` has not at all; empty if one that both have came oftener in

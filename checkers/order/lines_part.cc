@@ -16,12 +16,6 @@ namespace {
 constexpr std::uint64_t kLeftOutMax = 16;
 constexpr std::uint64_t kAlikeMin = 1;  // Calls from the same lines after those left out.
 
-/// In it, or failed in it: the last that it issued.
-bool ends_in_a_wait(const Member& member) {
-  const Collective* const last = member.slots.empty() ? nullptr : member.slots.back();
-  return last != nullptr && (last->failed || !last->completed_ns) && !last->completion_unseen;
-}
-
 /// (What is received takes the size of what was sent.)
 bool same_line(const Member& a, std::uint64_t i, const Member& b, std::uint64_t j) {
   const Collective* const x = a.at(i);
@@ -143,6 +137,11 @@ bool belong_together(const Member& a, const Member& b, std::uint64_t parted, std
 }
 
 }  // namespace
+
+bool ends_in_a_wait(const Member& member) {
+  const Collective* const last = member.slots.empty() ? nullptr : member.slots.back();
+  return last != nullptr && (last->failed || !last->completed_ns) && !last->completion_unseen;
+}
 
 std::optional<Finding> left_out_behind_a_helper(const Run& run, const GroupView& group) {
   const auto pair = pair_in(group);

@@ -9,6 +9,9 @@
 
 namespace lockstep::checkers {
 
+/// In it, or failed in it: the last that it issued.
+bool ends_in_a_wait(const Member& member);
+
 /// All calls agree, and a member never came to one that others wait or failed in: where its lines
 /// part from theirs, and are the same again once some of their calls are left out. Of three or more
 /// ranks the few are named.
