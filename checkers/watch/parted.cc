@@ -116,16 +116,35 @@ void explain(Parting& parting) {
     parting.why = fmt::format("the gradients given at step {} were not averaged", before->step);
   } else if (before->all_have(history::kGradientSeen) && !before->gradients_equal()) {
     parting.why = fmt::format("the gradients given at step {} differ by a factor", before->step);
-  } else if (before->all_have(history::kStateSeen) && !before->states_equal()) {
+  } else if (before->any_has(history::kStateSeen) &&
+             !(before->all_have(history::kStateSeen) && before->states_equal())) {
     parting.code = Code::kOptimizerStateDiffers;
     parting.told_at = parting.first - 1;
-    parting.why = "the state of the optimizer differed before, and the gradients did not";
+    parting.why = before->all_have(history::kStateSeen)
+                      ? "the state of the optimizer differed before, and the gradients did not"
+                      : "the optimizer had a state on some ranks alone, and the gradients were "
+                        "the same";
   } else {
     parting.why = fmt::format(
         "the gradients were the same on all ranks: something else changed it between the steps {} "
         "and {}",
         before->step, at.step);
   }
+}
+
+/// The reducer of the module, on all ranks.
+bool reducer_ran(const WatchedSeries& series, std::uint64_t since_ns, std::uint64_t until_ns) {
+  const auto is_of_reducer = [&](const Process& process, const Collective& call) {
+    return call.issued_ns > since_ns && call.issued_ns < until_ns && call.site != 0 &&
+           is_of_replica(process.sites[call.site]);
+  };
+  return std::all_of(series.group->members.begin(), series.group->members.end(),
+                     [&](const Member& member) {
+                       const auto& calls = member.process->collectives;
+                       return std::any_of(calls.begin(), calls.end(), [&](const Collective& call) {
+                         return call.group == member.group && is_of_reducer(*member.process, call);
+                       });
+                     });
 }
 
 /// Of replicas that are given different gradients and never meet again. Who averages the parameters
@@ -148,8 +167,12 @@ void explain_unreduced(Parting& parting) {
   const bool reduced = parting.series->tensor->reduced;
   parting.code = reduced ? Code::kGradientNotSynchronised : Code::kOutsideBuckets;
   parting.told_at = had_none ? parting.first : parting.first - 1;
-  parting.why = reduced ? "no gradient was averaged from there on, nor was the parameter"
-                        : "it required no gradient, or was not there, when its module was wrapped";
+  parting.why = reduced && reducer_ran(*parting.series, before.at_ns, sights.back().at_ns)
+                    ? "gradients were averaged meanwhile, and each rank adds something of its own "
+                      "to them, or steps before they are"
+                : reduced
+                    ? "no gradient was averaged from there on, nor was the parameter"
+                    : "it required no gradient, or was not there, when its module was wrapped";
 }
 
 /// Of a parameter that nobody says anything of: it was the same on all ranks from the beginning,

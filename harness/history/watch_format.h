@@ -178,7 +178,8 @@ enum WatchEpochFlag : std::uint32_t {
   kDropsLast = 1U << 5,
 };
 
-constexpr std::size_t kWatchBatches = 4;  ///< Of an epoch, that are looked at.
+constexpr std::size_t kWatchBatches = 4;    ///< Of an epoch, that are looked at.
+constexpr std::uint64_t kWatchPlaces = 32;  ///< Of a share, likewise.
 
 /// A loop over a DataLoader that has come to its end or was left; a text follows: the class of its
 /// sampler, and on the next line where the loop is.
@@ -195,9 +196,11 @@ struct WatchEpochRecord {
   std::uint32_t epoch;                   ///< Of this loader, from 1.
   std::uint32_t flags;
   std::uint32_t text_bytes;
-  std::uint32_t reserved;
+  std::uint32_t taken;  ///< Which of the first samples of the share were received: a bit for each.
+  std::uint32_t share_of;  ///< Whose share it is, as its sampler says, from 1; 0: not known.
+  std::uint32_t seed;      ///< What its sampler shuffled by: its seed and its epoch together.
 };
-static_assert(sizeof(WatchEpochRecord) == 104);
+static_assert(sizeof(WatchEpochRecord) == 112);
 
 constexpr std::uint32_t kWatchSlice = 4096;      ///< Elements of a tensor that are summed.
 constexpr std::uint32_t kWatchCallsOfLine = 64;  ///< That are looked at: the first ones.

@@ -115,7 +115,10 @@ bool take_epoch(std::span<const std::byte> bytes, WatchedValues& values) {
                      .replicas = record->replicas,
                      .loader = record->loader,
                      .epoch = record->epoch,
-                     .flags = record->flags};
+                     .flags = record->flags,
+                     .taken = record->taken,
+                     .share_of = record->share_of,
+                     .seed = record->seed};
   std::copy(std::begin(record->digests), std::end(record->digests), epoch.digests.begin());
   const std::size_t line = std::min(text->find('\n'), text->size());
   epoch.sampler = text->substr(0, line);

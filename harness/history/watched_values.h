@@ -58,7 +58,7 @@ struct WatchedMisuse {
 struct WatchedEpoch {
   std::uint64_t at_ns{}, received{}, batches{}, order{}, share{};
   std::array<std::uint64_t, history::kWatchBatches> digests{};
-  std::uint32_t replicas{}, loader{}, epoch{}, flags{};
+  std::uint32_t replicas{}, loader{}, epoch{}, flags{}, taken{}, share_of{}, seed{};
   std::string sampler{};  ///< Its class.
   std::string place{};    ///< "file:line" of the loop; empty where it is not the program's.
   [[nodiscard]] bool has(std::uint32_t all) const { return (flags & all) == all; }

@@ -88,10 +88,10 @@ void* digest(void*, Arguments arguments, std::ptrdiff_t) {
   return watch->python.new_number(static_cast<long long>(value));
 }
 
-/// epoch(loader, number, flags, received, batches, order, replicas, share, [digests], text)
+/// epoch(loader, number, flags, received, batches, order, replicas, share, [digests], taken, share_of, seed, text)
 void* write_epoch(void*, Arguments arguments, std::ptrdiff_t) {
   const PythonApi& python = watch->python;
-  const char* const text = python.text(arguments[9]);
+  const char* const text = python.text(arguments[12]);
   if (text == nullptr || !watch->file.writes())
     return no_value();
   const std::lock_guard<std::mutex> lock(watch->mutex);
@@ -110,6 +110,9 @@ void* write_epoch(void*, Arguments arguments, std::ptrdiff_t) {
   record->order = value(5);
   record->replicas = small(arguments[6]);
   record->share = value(7);
+  record->taken = small(arguments[9]);
+  record->share_of = small(arguments[10]);
+  record->seed = small(arguments[11]);
   const auto digests = static_cast<std::size_t>(python.list_size(arguments[8]));
   for (std::size_t i = 0; i < std::min(digests, history::kWatchBatches); ++i) {
     record->digests[i] = static_cast<std::uint64_t>(

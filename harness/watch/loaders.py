@@ -12,7 +12,11 @@ LOOKED_AT = 4  # Batches of an epoch.
 EPOCHS = 512  # That are written down.
 ABOVE = (1 << 63) - 1
 
+SHARE_LOOKED_AT = 32  # Samples of a share: who of the ranks received them.
+
 iterators = weakref.WeakKeyDictionary()
+# By sampler: of the share that it dealt out last the first samples, by place, whose it is, from 1, and what ordered it.
+shares = weakref.WeakKeyDictionary()
 loaders = {}  # By the identity of its sampler: a reference to that, its number, its epochs.
 written = [0]
 
@@ -81,7 +85,9 @@ class Loop:
         self.digests = []
         self.stepped = stepped[0]
         self.place = place_of_loop()
-        self.flags = self.replicas = self.share = 0
+        self.flags = self.replicas = self.share = self.taken = 0
+        self.share_of = self.seed = 0
+        self.head = {}  # Of the share: what was not received so far, by place.
         self.sampler = type(sampler).__name__
         for each in samplers_of(sampler):
             attributes = attributes_of(each)
@@ -91,6 +97,8 @@ class Loop:
             if type(replicas) is int and type(share) is int and deals_out(each):
                 self.flags |= SHARES | (SHUFFLES if attributes.get("shuffle") is True else 0)
                 self.replicas, self.share, self.sampler = replicas, share, type(each).__name__
+                head, self.share_of, self.seed = shares.get(each, ({}, 0, 0))
+                self.head = dict(head)
 
     def add(self, batch, indices):
         self.batches += 1
@@ -103,6 +111,9 @@ class Loop:
             return
         self.received += len(indices)
         self.order = hash((self.order, tuple(indices)))
+        for index in indices if self.head else ():
+            if (place := self.head.pop(index, None)) is not None:
+                self.taken |= 1 << place
 
     def close(self, ended):
         if written[0] >= EPOCHS:
@@ -111,7 +122,7 @@ class Loop:
         flags = self.flags | (ENDED if ended else 0) | (INDEXED if self.indexed else 0)
         flags |= TRAINED if stepped[0] != self.stepped else 0
         epoch(self.loader, self.number, flags, self.received, self.batches, self.order & ABOVE, self.replicas, self.share,
-              self.digests, f"{self.sampler}\n{self.place}")
+              self.digests, self.taken, self.share_of, self.seed, f"{self.sampler}\n{self.place}")
 
 
 class Iterator:
@@ -160,10 +171,26 @@ def received(iterator, batch, ended):
         tell_unseen(f"a loader: {type(error).__name__}: {error}")
 
 
+def dealt(sampler, share, ended):
+    """torch's own gives an iterator over a list, and that tells its list without being moved."""
+    try:
+        if not ended and deals_out(sampler):
+            _, (samples,), *_ = share.__reduce__()
+            head = {index: place for place, index in enumerate(samples[:SHARE_LOOKED_AT])}
+            attributes = attributes_of(sampler)
+            rank, *order = (attributes.get(name) for name in ("rank", "seed", "epoch"))
+            known = all(type(value) is int for value in (rank, *order))
+            shares[sampler] = (head, rank + 1, sum(order) % (1 << 32)) if known and rank >= 0 else (head, 0, 0)
+    except Exception as error:
+        tell_unseen(f"a sampler: {type(error).__name__}: {error}")
+
+
 def watch_loaders(iterator_class):
     methods = vars(iterator_class)
     iterator_class._next_index = around(methods["_next_index"], drawn)
     iterator_class.__next__ = around(methods["__next__"], received)
+    if torchs := sys.modules.get("torch.utils.data.distributed"):
+        torchs.DistributedSampler.__iter__ = around(vars(torchs.DistributedSampler)["__iter__"], dealt)
 
 
 if "torch.utils.data.dataloader" in sys.modules:

@@ -114,57 +114,100 @@ TEST(LoadedData, AnOrderByChoiceOrOfAFewSamplesIsNone) {
   EXPECT_TRUE(checked(with(kWhole | history::kDropsLast, 4)).findings.empty());
 }
 
-TEST(LoadedData, SamplesThatReachNoRankInTwoPasses) {
-  const auto cut = [](std::uint32_t number, std::uint64_t received) {
-    WatchedEpoch one = pass(number, number);
-    one.received = received;
-    return one;
-  };
-  const Verdict verdict = checked(read({cut(1, 12), cut(2, 12)}, {cut(1, 12), cut(2, 12)}));
-  ASSERT_EQ(verdict.findings.size(), 1U);
-  EXPECT_EQ(verdict.findings[0].code, Code::kSamplesMissed);
-  EXPECT_EQ(verdict.findings[0].headline,
-            "of 48 samples that DistributedSampler deals out 24 reach no rank");
-  EXPECT_EQ(verdict.findings[0].severity, Severity::kWarning);
-  // A curriculum: later on there is all.
-  const Verdict first =
-      checked(read({cut(1, 12), cut(2, 12), cut(3, 24)}, {cut(1, 12), cut(2, 12), cut(3, 24)}));
-  ASSERT_EQ(first.findings.size(), 1U);
-  EXPECT_EQ(first.findings[0].severity, Severity::kNote);
-  // Something else leaves them out: those that are too long, say.
-  const Verdict some = checked(read({cut(1, 18), cut(2, 18)}, {cut(1, 18), cut(2, 18)}));
-  ASSERT_EQ(some.findings.size(), 1U);
-  EXPECT_EQ(some.findings[0].severity, Severity::kNote);
-  // What fills no batch is dropped by a sampler of batches, of each group of like samples.
-  const auto grouped = [](std::uint32_t number) {
-    WatchedEpoch one = pass(number, number);
-    one.received = 12;
-    one.batches = 3;
-    return one;
-  };
-  const Verdict dropped = checked(read({grouped(1), grouped(2)}, {grouped(1), grouped(2)}));
-  ASSERT_EQ(dropped.findings.size(), 1U);
-  EXPECT_EQ(dropped.findings[0].severity, Severity::kNote);
+WatchedEpoch cut_pass(std::uint32_t number, std::uint64_t received, std::uint32_t taken = 0) {
+  WatchedEpoch one = pass(number, number);
+  one.received = received;
+  one.taken = taken;
+  return one;
+}
+
+/// Of two passes of both ranks, with the places of their shares of 24 that they received.
+std::vector<Finding> of_halves(std::uint32_t first, std::uint32_t second) {
+  return checked(read({cut_pass(1, 12, first), cut_pass(2, 12, first)},
+                      {cut_pass(1, 12, second), cut_pass(2, 12, second)}))
+      .findings;
+}
+
+TEST(LoadedData, SharesThatAreCutIntoSharesAgain) {
+  for (const std::uint32_t first : {0x555555U, 0x000fffU, 0xffffffU}) {
+    const std::vector<Finding> found = of_halves(first, 0xffffffU & ~first);
+    ASSERT_EQ(found.size(), 1U);
+    EXPECT_EQ(found[0].code, Code::kSamplesMissed);
+    EXPECT_EQ(found[0].headline,
+              "of 48 samples that DistributedSampler deals out 24 reach no rank");
+    EXPECT_EQ(found[0].severity, Severity::kWarning);
+  }
+}
+
+TEST(LoadedData, APartOfEachShareIsTakenByChoice) {
+  // The same places on both ranks; any; some that nobody takes; what was not seen.
+  for (const auto& [first, second] : std::vector<std::pair<std::uint32_t, std::uint32_t>>{
+           {0x000fffU, 0x000fffU}, {0x0ff0f0U, 0xf00fffU}, {0x000fffU, 0x0ff000U}, {0, 0}}) {
+    const std::vector<Finding> found = of_halves(first, second);
+    ASSERT_EQ(found.size(), 1U);
+    EXPECT_EQ(found[0].severity, Severity::kNote);
+  }
+}
+
+TEST(LoadedData, SharesThatAreWholeOrGoneOnWith) {
   // It filled up by one; a restart went on in the middle of the first pass.
-  EXPECT_TRUE(checked(read({cut(1, 24), cut(2, 24)}, {cut(1, 23), cut(2, 23)})).findings.empty());
-  EXPECT_TRUE(checked(read({cut(1, 12), cut(2, 24)}, {cut(1, 12), cut(2, 24)})).findings.empty());
+  EXPECT_TRUE(checked(read({cut_pass(1, 24), cut_pass(2, 24)}, {cut_pass(1, 23), cut_pass(2, 23)}))
+                  .findings.empty());
+  EXPECT_TRUE(checked(read({cut_pass(1, 12), cut_pass(2, 24)}, {cut_pass(1, 12), cut_pass(2, 24)}))
+                  .findings.empty());
+}
+
+/// One pass of both ranks, with the share that each took, and what it was shuffled by.
+std::vector<Finding> of_shares(std::uint32_t first, std::uint32_t second, std::uint32_t seed = 7) {
+  WatchedEpoch one = pass(1, 7), other = pass(1, 9);
+  one.share_of = first;
+  other.share_of = second;
+  one.seed = 7;
+  other.seed = seed;
+  return checked(read({one}, {other})).findings;
+}
+
+TEST(LoadedData, TwoRanksTakeOneShare) {
+  const std::vector<Finding> found = of_shares(2, 2);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].code, Code::kShardsOverlap);
+  EXPECT_EQ(found[0].severity, Severity::kWarning);
+  EXPECT_EQ(found[0].headline, "of 2 shares ranks 0,1 take share 1, and nobody takes 0");
+  for (const auto& [first, second] : std::vector<std::pair<std::uint32_t, std::uint32_t>>{
+           {1, 2}, {2, 1}, {0, 0}, {1, 0}})  // By choice the other way round; not known.
+    EXPECT_TRUE(of_shares(first, second).empty());
+}
+
+TEST(LoadedData, SharesOfOrdersThatDiffer) {
+  const std::vector<Finding> found = of_shares(1, 2, 8);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].code, Code::kShardsOverlap);
+  EXPECT_EQ(found[0].headline,
+            "shares overlap: DistributedSampler shuffles in another order on some ranks");
+  // Not shuffled; of a part of the ranks.
+  WatchedEpoch one = pass(1, 7), other = pass(1, 9);
+  one.share_of = 1;
+  other.share_of = 2;
+  other.seed = 8;
+  one.flags = other.flags = kWhole & ~history::kShuffles;
+  EXPECT_TRUE(checked(read({one}, {other})).findings.empty());
+  one.flags = other.flags = kWhole;
+  one.replicas = other.replicas = 1;
+  EXPECT_TRUE(checked(read({one}, {other})).findings.empty());
 }
 
 TEST(LoadedData, SharesThatAreNotAlikeInTwoPasses) {
-  const auto cut = [](std::uint32_t number, std::uint64_t received) {
-    WatchedEpoch one = pass(number, number);
-    one.received = received;
-    return one;
-  };
-  const Verdict verdict = checked(read({cut(1, 24), cut(2, 24)}, {cut(1, 20), cut(2, 20)}));
+  const Verdict verdict =
+      checked(read({cut_pass(1, 24), cut_pass(2, 24)}, {cut_pass(1, 20), cut_pass(2, 20)}));
   ASSERT_EQ(verdict.findings.size(), 1U);
   EXPECT_EQ(verdict.findings[0].code, Code::kUnequalLengths);
   EXPECT_EQ(verdict.findings[0].severity, Severity::kNote);
   // In one pass alone; where the sampler itself makes shares of different sizes.
-  EXPECT_TRUE(checked(read({cut(1, 24), cut(2, 24)}, {cut(1, 20), cut(2, 24)})).findings.empty());
-  WatchedEpoch first = cut(1, 20), second = cut(2, 20);
+  EXPECT_TRUE(checked(read({cut_pass(1, 24), cut_pass(2, 24)}, {cut_pass(1, 20), cut_pass(2, 24)}))
+                  .findings.empty());
+  WatchedEpoch first = cut_pass(1, 20), second = cut_pass(2, 20);
   first.share = second.share = 20;
-  EXPECT_TRUE(checked(read({cut(1, 24), cut(2, 24)}, {first, second})).findings.empty());
+  EXPECT_TRUE(checked(read({cut_pass(1, 24), cut_pass(2, 24)}, {first, second})).findings.empty());
 }
 
 TEST(LoadedData, APassThatGaveNothing) {
