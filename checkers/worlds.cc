@@ -8,6 +8,7 @@
 
 #include "checkers/exit/rank_failed.h"
 #include "checkers/hang/deadlock.h"
+#include "harness/history/hosts.h"
 #include "harness/history/rank_places.h"
 #include "harness/model/ending.h"
 #include "harness/model/group_view.h"
@@ -130,9 +131,9 @@ std::optional<std::int32_t> told_to_launcher(const World& world) {
 std::string launcher_of(const World& world) {
   for (const ProcessStart& start : world.run.starts) {
     if (start.parent == world.started_by && !start.parent_name.empty())
-      return fmt::format("{} (pid {})", start.parent_name, start.parent);
+      return fmt::format("{} ({})", start.parent_name, history::words_of_pid(start.parent));
   }
-  return fmt::format("pid {}", world.started_by);
+  return history::words_of_pid(world.started_by);
 }
 
 void make_note(Finding& finding, const std::string& why) {
@@ -153,7 +154,7 @@ void tell_status(Finding& finding, const World& world, std::int32_t status) {
   for (const ProcessEnd& end : world.run.ends) {
     if (end.role == Role::kRank && end.rank && !end.exit_status && end.sender)
       finding.tell(EvidenceKind::kEnd, {*end.rank}, "{} was ended by {}", words({*end.rank}),
-                   text_of(*end.sender));
+                   history::words_of(*end.sender));
   }
 }
 

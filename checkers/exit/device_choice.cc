@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/history/hosts.h"
 #include "harness/model/call_site.h"
 #include "harness/model/group_view.h"
 
@@ -34,9 +35,9 @@ Finding chosen_too_late(const LateDevices& late, Rank rank) {
       "rank {} changed CUDA_VISIBLE_DEVICES to {}{} after CUDA had been initialised: it keeps {}",
       rank.value, late.set, at_site(site), late.in_force);
   finding.tell(EvidenceKind::kResource, {rank},
-               "CUDA_VISIBLE_DEVICES of pid {}: {} when it was started, {} "
+               "CUDA_VISIBLE_DEVICES of {}: {} when it was started, {} "
                "when CUDA was initialised, {} at last",
-               late.pid, late.at_start, late.in_force, late.set);
+               history::words_of_pid(late.pid), late.at_start, late.in_force, late.set);
   finding.help = "set it before the process starts, or before the first call that initialises CUDA";
   finding.add(site);
   return finding;
@@ -68,8 +69,9 @@ std::optional<Finding> never_chosen(const Run& run) {
     finding.confidence = Confidence::kLikely;
     for (const Process* const process : processes) {
       finding.affected.insert(*process->rank);
-      finding.tell_of(EvidenceKind::kResource, {*process->rank}, "pid {} on cuda:0 of {}, GPU {}",
-                      process->pid, process->device->visible, process->device->uuid);
+      finding.tell_of(EvidenceKind::kResource, {*process->rank}, "{} on cuda:0 of {}, GPU {}",
+                      history::words_of_pid(process->pid), process->device->visible,
+                      process->device->uuid);
     }
     finding.headline = fmt::format("{} work on one GPU, and each of them sees {}",
                                    words(finding.affected), first->visible);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "harness/history/hosts.h"
 #include "harness/model/begun.h"
 #include "harness/model/call_site.h"
 #include "harness/model/coverage.h"
@@ -69,13 +70,14 @@ void list(Finding& finding, const std::vector<Evidence>& lines) {
 }
 
 Evidence process_line(const Leftover& left) {
-  Evidence evidence =
-      evidence_of(EvidenceKind::kProcess, as_set(left.rank), "pid {}: {}", left.pid, left.name);
+  Evidence evidence = evidence_of(EvidenceKind::kProcess, as_set(left.rank), "{}: {}",
+                                  history::words_of_pid(left.pid), left.name);
   std::string& line = evidence.text;
   if (left.rank)
     line += fmt::format(", of rank {}", left.rank->value);
   if (left.parent > 0)
-    line += fmt::format(", started by pid {} ({})", left.parent, left.parent_name);
+    line +=
+        fmt::format(", started by {} ({})", history::words_of_pid(left.parent), left.parent_name);
   for (const std::string& port : left.ports)
     line += fmt::format(", listens on {}", port);
   if (!left.gpus.empty())
@@ -123,10 +125,11 @@ Finding processes_left(const Run& run, const std::vector<const Leftover*>& left)
   Finding finding = about(Code::kOrphan, left);
   finding.headline =
       left.size() == 1
-          ? fmt::format("pid {} ({}){}{} outlived the job", first.pid, first.name, from_rank(first),
-                        started_at(line))
-          : fmt::format("{} processes outlived the job; the first is pid {} ({}){}{}", left.size(),
-                        first.pid, first.name, from_rank(first), started_at(line, ""));
+          ? fmt::format("{} ({}){}{} outlived the job", history::words_of_pid(first.pid),
+                        first.name, from_rank(first), started_at(line))
+          : fmt::format("{} processes outlived the job; the first is {} ({}){}{}", left.size(),
+                        history::words_of_pid(first.pid), first.name, from_rank(first),
+                        started_at(line, ""));
   list_processes(finding, left);
   for (const Leftover* each : left)
     add_site(finding, process_begun_at(run, *each));
@@ -143,8 +146,8 @@ Finding segments_left(const Run&, const std::vector<const Leftover*>& left) {
   for (const Leftover* each : left) {
     bytes += each->bytes;
     lines.push_back(evidence_of(EvidenceKind::kResource, as_set(each->rank),
-                                "{}  {} bytes, made by pid {}{}, which is gone", each->name,
-                                each->bytes, each->pid, from_rank(*each)));
+                                "{}  {} bytes, made by {}{}, which is gone", each->name,
+                                each->bytes, history::words_of_pid(each->pid), from_rank(*each)));
   }
   finding.headline = left.size() == 1
                          ? fmt::format("{} is left in shared memory, {} bytes, and nobody has it",
@@ -164,8 +167,8 @@ std::vector<Evidence> paths_of(const std::vector<const Leftover*>& left) {
   std::vector<Evidence> lines;
   for (const Leftover* each : left)
     lines.push_back(evidence_of(EvidenceKind::kResource, as_set(each->rank),
-                                "{}  of pid {}{}, which is gone", each->name, each->pid,
-                                from_rank(*each)));
+                                "{}  of {}{}, which is gone", each->name,
+                                history::words_of_pid(each->pid), from_rank(*each)));
   return lines;
 }
 
@@ -205,15 +208,16 @@ Finding never_asked_for(const std::vector<const Unwaited*>& zombies) {
   finding.at_ns = first.since_ns;
   finding.confidence = Confidence::kCertain;
   finding.headline = fmt::format(
-      "pid {} ({}) had ended and was a zombie for {}: its parent, pid {} ({}), never waited for it",
-      first.pid, first.name, seconds(first.at_ns - first.since_ns), first.parent,
-      first.parent_name);
+      "{} ({}) had ended and was a zombie for {}: its parent, {} ({}), never waited for it",
+      history::words_of_pid(first.pid), first.name, seconds(first.at_ns - first.since_ns),
+      history::words_of_pid(first.parent), first.parent_name);
   std::vector<Evidence> lines;
   for (std::size_t i = 1; i < zombies.size(); ++i)
-    lines.push_back(evidence_of(EvidenceKind::kProcess, {},
-                                "pid {} ({}) for {}, child of pid {} ({})", zombies[i]->pid,
-                                zombies[i]->name, seconds(zombies[i]->at_ns - zombies[i]->since_ns),
-                                zombies[i]->parent, zombies[i]->parent_name));
+    lines.push_back(evidence_of(EvidenceKind::kProcess, {}, "{} ({}) for {}, child of {} ({})",
+                                history::words_of_pid(zombies[i]->pid), zombies[i]->name,
+                                seconds(zombies[i]->at_ns - zombies[i]->since_ns),
+                                history::words_of_pid(zombies[i]->parent),
+                                zombies[i]->parent_name));
   list(finding, lines);
   finding.help = "Popen.wait(), Process.join(): else nobody learns how it ended";
   return finding;
@@ -249,8 +253,9 @@ std::optional<Finding> orphans_left(const Run& run, const LauncherEnd& launcher,
 std::string who_is(const Run& run, std::int32_t pid, const std::string& name) {
   const auto start = std::find_if(run.starts.begin(), run.starts.end(),
                                   [&](const auto& s) { return s.pid == pid && s.rank; });
-  return start == run.starts.end() ? fmt::format("pid {} ({})", pid, name)
-                                   : fmt::format("rank {} (pid {})", start->rank->value, pid);
+  return start == run.starts.end()
+             ? fmt::format("{} ({})", history::words_of_pid(pid), name)
+             : fmt::format("rank {} ({})", start->rank->value, history::words_of_pid(pid));
 }
 
 bool is_rank(const Run& run, std::int32_t pid) {
@@ -336,12 +341,13 @@ std::string noticed_late(const Run& run, Rank rank) {
     const auto named = std::find_if(run.starts.begin(), run.starts.end(), [&](const auto& start) {
       return start.pid == *other && start.rank;
     });
-    const std::string whom = named == run.starts.end()
-                                 ? fmt::format("pid {}", *other)
-                                 : fmt::format("rank {} (pid {})", named->rank->value, *other);
+    const std::string whom =
+        named == run.starts.end()
+            ? history::words_of_pid(*other)
+            : fmt::format("rank {} ({})", named->rank->value, history::words_of_pid(*other));
     const std::string how_long = seconds(unwaited.at_ns - unwaited.since_ns);
-    return fmt::format("its launcher, pid {} ({}), was waiting for {} and {}", unwaited.parent,
-                       unwaited.parent_name, whom,
+    return fmt::format("its launcher, {} ({}), was waiting for {} and {}",
+                       history::words_of_pid(unwaited.parent), unwaited.parent_name, whom,
                        unwaited.taken ? fmt::format("noticed it {} later", how_long)
                                       : fmt::format("had not noticed it after {}", how_long));
   }

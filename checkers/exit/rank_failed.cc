@@ -14,6 +14,7 @@
 #include "checkers/hang/expired_waits.h"
 #include "checkers/order/lines_part.h"
 #include "harness/base/signal_name.h"
+#include "harness/history/hosts.h"
 #include "harness/history/rank_places.h"
 #include "harness/model/call_site.h"
 #include "harness/model/coverage.h"
@@ -101,7 +102,7 @@ const Raised* raised_by_its_end(const Run& run, const Failure& first) {
 
 /// Nobody failed by itself: who ended them, why, and where each of them was.
 void add_who_ended_it(const Run& run, const Failure& first, Finding& finding) {
-  const std::string by = first.ended_by->pid == 0 ? "somebody" : text_of(*first.ended_by);
+  const std::string by = first.ended_by->pid == 0 ? "somebody" : history::words_of(*first.ended_by);
   finding.tell(EvidenceKind::kEnd, {first.rank}, "{}",
                first.aborted        ? fmt::format("{} had asked it to end", by)
                : first.after_a_peer ? fmt::format("{} sent the signal", by)
@@ -214,6 +215,21 @@ std::optional<Evidence> got_another_call(const Job& job, const Failure& first) {
   return std::nullopt;
 }
 
+/// Clocks of hosts may differ by more than that: another one may have failed before.
+bool may_not_be_first(const Run& run, const std::vector<Failure>& failures, const RankSet& alike) {
+  const auto host_of = [&](Rank rank) {
+    const Process* const process = current_process(run, rank);
+    return process == nullptr ? std::string() : process->host;
+  };
+  const Failure& first = failures.front();
+  return run.clock_error_ns > 0 &&
+         std::any_of(failures.begin(), failures.end(), [&](const Failure& failure) {
+           return !failure.after_a_peer && !alike.contains(failure.rank) &&
+                  host_of(failure.rank) != host_of(first.rank) &&
+                  failure.at_ns < first.at_ns + run.clock_error_ns;
+         });
+}
+
 Finding died(const Job& job, bool whole) {
   const Run& run = job.run();
   const std::vector<Failure>& failures = job.failures();
@@ -239,7 +255,8 @@ Finding died(const Job& job, bool whole) {
   const std::optional<Evidence> got = got_another_call(job, first);
   const bool blamable = !first.after_a_peer && alike.size() < everyone.size() && unheard.empty() &&
                         !(was_ended && alike.size() > 1) && journal_is_whole(run) &&
-                        (whole || failures.size() == 1) && !got;
+                        (whole || failures.size() == 1) && !got &&
+                        !may_not_be_first(run, failures, alike);
   const bool alone = everyone.size() == 1 && !refused && journal_is_whole(run);
   if (blamable || alone) {
     finding.culprits = alike;
@@ -254,10 +271,10 @@ Finding died(const Job& job, bool whole) {
   finding.headline = fmt::format("{} {}{}", words(alike), in_words(first, alike.size()), where);
   const Raised* const cause = was_ended ? raised_by_its_end(run, first) : nullptr;
   if (cause != nullptr && says(cause->text, Says::kAsked))
-    finding.tell(EvidenceKind::kException, {}, "pid {} raised: {}", cause->pid,
+    finding.tell(EvidenceKind::kException, {}, "{} raised: {}", history::words_of_pid(cause->pid),
                  first_line(cause->text));
   else if (cause != nullptr)
-    finding.headline = fmt::format("{} raised: {}; it ended {}", text_of(*first.ended_by),
+    finding.headline = fmt::format("{} raised: {}; it ended {}", history::words_of(*first.ended_by),
                                    first_line(cause->text), words(alike));
   for (const Failure& failure : failures) {
     if (alike.contains(failure.rank) && failure.raised) {

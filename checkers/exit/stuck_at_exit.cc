@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#include "harness/history/hosts.h"
 #include "harness/model/activity.h"
 #include "harness/model/begun.h"
 #include "harness/model/call_site.h"
@@ -152,7 +153,8 @@ void add_children(Keeper& keeper, const StateSample* state) {
     return;
   for (const ChildState& child : state->children) {
     if (*state->waits_for_child == child.pid)
-      keeper.what += fmt::format(", which waits for child pid {} ({})", child.pid, child.name);
+      keeper.what += fmt::format(", which waits for child {} ({})",
+                                 history::words_of_pid(child.pid), child.name);
     if (*state->waits_for_child <= 0 || *state->waits_for_child == child.pid)
       keeper.evidence.push_back(
           evidence_of(EvidenceKind::kProcess, as_set(state->rank), "{}", in_words(child)));
@@ -195,7 +197,8 @@ struct Leaving {
   const StackSample* main{};  ///< The last.
   Keeper keeper{};
   [[nodiscard]] std::string who() const {
-    return rank ? fmt::format("rank {}", rank->value) : fmt::format("pid {}, the command,", pid);
+    return rank ? fmt::format("rank {}", rank->value)
+                : fmt::format("{}, the command,", history::words_of_pid(pid));
   }
 };
 
@@ -254,7 +257,8 @@ Finding will_not_exit(const Run& run, const Leaving& one) {
   finding.help = one.keeper.help;
   finding.evidence = one.keeper.evidence;
   finding.tell(EvidenceKind::kWait, finding.culprits,
-               "pid {} was on its way out for at least {:.0f} s when the run was ended", one.pid,
+               "{} was on its way out for at least {:.0f} s when the run was ended",
+               history::words_of_pid(one.pid),
                static_cast<double>(one.main->at_ns - one.since_ns) / 1e9);
   return finding;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "checkers/hang/rendezvous.h"
+#include "harness/history/hosts.h"
 #include "harness/model/group_view.h"
 #include "harness/model/stack_patterns.h"
 
@@ -78,14 +79,14 @@ std::optional<Finding> rank_given_twice(const Run& run, std::uint64_t cutoff_ns)
     const bool together = claimants.size() > 1 && claimants[1].from_ns <= claimants[0].until_ns;
     if (!together)
       continue;
-    std::vector<std::int32_t> pids;
+    std::vector<std::string> pids;
     for (const Claimant& claimant : claimants)
-      pids.push_back(claimant.pid);
+      pids.push_back(history::words_of_pid(claimant.pid));
     finding.culprits.insert(rank);
     finding.at_ns = std::min(finding.at_ns, claimants[0].from_ns);  // Before what came of it.
     told.push_back(finding
-                       .tell(EvidenceKind::kProcess, {rank}, "rank {} is there {} times: pid {}",
-                             rank.value, pids.size(), fmt::join(pids, " and pid "))
+                       .tell(EvidenceKind::kProcess, {rank}, "rank {} is there {} times: {}",
+                             rank.value, pids.size(), fmt::join(pids, " and "))
                        .text);
   }
   if (finding.culprits.empty())

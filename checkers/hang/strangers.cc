@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "checkers/hang/rendezvous.h"
+#include "harness/history/hosts.h"
 #include "harness/model/group_view.h"
 
 namespace lockstep::checkers {
@@ -51,8 +52,9 @@ bool never_came(const Run& run, Rank rank) {
 }
 
 std::string in_words(const Stranger& stranger) {
-  return stranger.other == 0 ? stranger.name
-                             : fmt::format("pid {} ({})", stranger.other, stranger.name);
+  return stranger.other == 0
+             ? stranger.name
+             : fmt::format("{} ({})", history::words_of_pid(stranger.other), stranger.name);
 }
 
 }  // namespace

@@ -61,8 +61,9 @@ struct RunCommand {
 
 int run_run_command(const RunCommand& command);
 int run_suite_command(const SuiteCommand& command, const std::vector<std::string>& arguments);
-/// `baseline`: a report.json; empty: none.
-int run_check_command(const std::string& run_directory, const std::string& baseline,
+/// `runs`: one directory, or those of one job that each host recorded. `baseline`: a report.json;
+/// empty: none.
+int run_check_command(const std::vector<std::string>& runs, const std::string& baseline,
                       const Output& output);
 /// `to`: the page; empty: report.html in that directory.
 int run_show_command(const std::string& run_directory, const std::string& to);

@@ -1,4 +1,5 @@
-// A finished run, read and judged once: a job, a suite or a case of one, or a folder of dumps.
+// A finished run, read and judged once: a job, on one host or on several, a suite or a case of one,
+// or a folder of dumps.
 #pragma once
 
 #include <string>
@@ -13,9 +14,10 @@ namespace lockstep::cli {
 struct JudgedRun {
   Report report{};
   std::vector<World> worlds{};  ///< Of a job or of dumps; none of a suite.
-  bool of_dumps{};              ///< Somebody else's: their folder is only read.
+  bool only_read{};             ///< Of dumps, or of several hosts: no folder is the report's.
 };
 
-Result<JudgedRun> judged_run(const std::string& directory);
+/// `directories`: one; or the runs of one job that each host recorded.
+Result<JudgedRun> judged_run(const std::vector<std::string>& directories);
 
 }  // namespace lockstep::cli

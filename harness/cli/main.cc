@@ -59,6 +59,7 @@ struct Parsed {
   SuiteCommand suite{};
   RunCommand job{};
   std::string run{};
+  std::vector<std::string> runs{};
   std::string code{};
   TapBuild tap{};
   DiagnoseCommand diagnose{};
@@ -227,7 +228,11 @@ int run(int argc, char** argv) {
   add_run(app, parsed);
   CLI::App& check =
       *app.add_subcommand("check", "Judge a finished run again, without running anything");
-  check.add_option("RUN", parsed.run, "Its directory, or one of Flight Recorder dumps")->required();
+  check
+      .add_option("RUN", parsed.runs,
+                  "Its directory; those of all hosts of a job, or where they lie; or one of Flight "
+                  "Recorder dumps")
+      ->required();
   add_baseline(check, parsed.check_baseline);
   add_output(check, parsed.check_output);
   std::string page;
@@ -260,7 +265,7 @@ int run(int argc, char** argv) {
   if (app.got_subcommand("run"))
     return run_run_command(parsed.job);
   if (check.parsed())
-    return run_check_command(parsed.run, parsed.check_baseline, parsed.check_output);
+    return run_check_command(parsed.runs, parsed.check_baseline, parsed.check_output);
   if (show.parsed())
     return run_show_command(parsed.run, page);
   if (app.got_subcommand("export"))

@@ -12,8 +12,9 @@ namespace lockstep {
 /// What was meant to happen, written by the supervisor before the first process starts
 /// (RUN/run.json).
 struct Plan {
-  std::string id{};          ///< Of the run.
-  std::uint64_t begun_ns{};  ///< When it was asked for; 0 = not known.
+  std::string id{};                       ///< Of the run.
+  std::uint64_t begun_ns{};               ///< When it was asked for; 0 = not known.
+  std::uint64_t written_ns{}, wall_ns{};  ///< The same moment by both clocks; 0 = not known.
   std::vector<std::string> command{};
   std::int32_t world_size{};
   std::string scenario{}, implementation{}, dtype{}, device{}, mutant{};  ///< Empty for `run`.

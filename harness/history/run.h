@@ -26,6 +26,8 @@ struct Tensor {
   std::vector<double> values{};
 };
 
+constexpr std::uint64_t kClocksUnknown = UINT64_MAX / 4;  ///< As Run::clock_error_ns.
+
 struct Run {
   std::string directory{};  ///< Empty for a Run typed in memory.
   Plan plan{};
@@ -54,6 +56,11 @@ struct Run {
                              ///< record.
   std::uint64_t ended_ns{};  ///< When that was written; 0: not known.
   bool live{};               ///< Still running: the end of everything is open.
+
+  /// Of a job on several hosts, whose runs were merged (hosts.h): their names, and how wrong times
+  /// of one may be beside those of another. Empty and 0: one host.
+  std::vector<std::string> hosts{};
+  std::uint64_t clock_error_ns{};
 
   /// Reads an observed tensor; LS901 (kMalformedHistory) if the file does not match the digest. In
   /// tests a map.

@@ -74,6 +74,8 @@ Result<Plan> plan_from_json(const std::string& text, const std::string& path) {
   Fields fields(json);
   fields.get("id", plan.id);
   fields.get("begun_ns", plan.begun_ns);
+  fields.get("monotonic_ns", plan.written_ns);
+  fields.get("wall_ns", plan.wall_ns);
   get_strings(fields, "command", plan.command);
   fields.get("world_size", plan.world_size);
   fields.get("scenario", plan.scenario);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "harness/history/hosts.h"
 #include "harness/model/group_view.h"
 #include "harness/model/stack_patterns.h"
 
@@ -164,7 +165,8 @@ const ThreadState* thread_in(const StateSample& sample, std::int32_t tid) {
 }
 
 std::string in_words(const ChildState& child) {
-  const std::string who = fmt::format("child pid {} ({})", child.pid, child.name);
+  const std::string who =
+      fmt::format("child {} ({})", history::words_of_pid(child.pid), child.name);
   switch (child.state) {
     case 'Z':
       return who + " has ended";

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "harness/base/signal_name.h"
+#include "harness/history/hosts.h"
 #include "harness/history/rank_places.h"
 #include "harness/history/recorded.h"
 #include "harness/model/call_site.h"
@@ -360,7 +361,8 @@ const LauncherEnd* launcher_killed(const Run& run) {
 }
 
 std::string in_words(const LauncherEnd& end) {
-  return fmt::format("{} (pid {}) was killed by {}", end.name, end.pid, signal_name(end.signal));
+  return fmt::format("{} ({}) was killed by {}", end.name, history::words_of_pid(end.pid),
+                     signal_name(end.signal));
 }
 
 std::optional<std::uint64_t> ended_from_outside_ns(const Run& run) {

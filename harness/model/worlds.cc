@@ -85,6 +85,8 @@ Run part_of(Run& run, const Party& party, const Selection& selection) {
   part.journal_complete = run.journal_complete;
   part.ended_ns = run.ended_ns;
   part.live = run.live;
+  part.hosts = run.hosts;
+  part.clock_error_ns = run.clock_error_ns;
   part.tensor = run.tensor;
   if (party.size > 0)
     part.plan.world_size = party.size;

@@ -262,6 +262,27 @@ std::string summary_text(const Report& report) {
   return report.unseen.empty() ? text : fmt::format("{}; {}", report.unseen, text);
 }
 
+/// "4 ranks on 1 host"; "4 ranks on 2 hosts (1 node1: ranks 0,1; 2 node2: ranks 2,3)". That of rank
+/// 0 is the first one.
+std::string ranks_and_hosts(const Report& report) {
+  std::vector<std::pair<std::string, RankSet>> hosts;
+  for (const RankStatus& status : report.ranks) {
+    if (status.host.empty())
+      continue;
+    const auto at = std::find_if(hosts.begin(), hosts.end(),
+                                 [&](const auto& host) { return host.first == status.host; });
+    (at == hosts.end() ? hosts.emplace_back(status.host, RankSet{}) : *at)
+        .second.insert(status.rank);
+  }
+  std::string line =
+      fmt::format("{} on {}", count_of(static_cast<std::uint64_t>(*report.world_size), "rank"),
+                  count_of(std::max<std::size_t>(hosts.size(), 1), "host"));
+  std::vector<std::string> named;
+  for (const auto& [host, ranks] : hosts)
+    named.push_back(fmt::format("{} {}: {}", named.size() + 1, host, words(ranks)));
+  return hosts.size() < 2 ? line : fmt::format("{} ({})", line, fmt::join(named, "; "));
+}
+
 }  // namespace
 
 HumanOptions human_options(const Surroundings& surroundings, ColorChoice color) {
@@ -289,12 +310,7 @@ std::string human_header(const Report& report, std::size_t case_count,
   std::string line =
       fmt::format("lockstep {}", version == report.versions.end() ? "" : version->second);
   if (report.world_size) {
-    std::set<std::string> hosts;
-    for (const RankStatus& status : report.ranks)
-      hosts.insert(status.host);
-    line +=
-        fmt::format("  {} on {}", count_of(static_cast<std::uint64_t>(*report.world_size), "rank"),
-                    count_of(std::max<std::size_t>(hosts.size(), 1), "host"));
+    line += "  " + ranks_and_hosts(report);
   } else if (case_count > 0) {
     line += fmt::format("  suite of {}", count_of(case_count, "case"));
   }

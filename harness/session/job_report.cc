@@ -7,6 +7,7 @@
 
 #include "checkers/judge.h"
 #include "checkers/worlds.h"
+#include "harness/history/hosts.h"
 #include "harness/history/rank_places.h"
 #include "harness/model/worlds.h"
 #include "harness/session/conclude.h"
@@ -19,12 +20,12 @@ std::vector<RankStatus> rank_statuses(const Run& run) {
   std::map<Rank, RankStatus> statuses;
   for (const ProcessStart& start : run.starts) {
     if (start.role == Role::kRank && start.rank)
-      statuses[*start.rank] = {.rank = *start.rank, .pid = start.pid};
+      statuses[*start.rank] = {.rank = *start.rank, .pid = history::own_pid(start.pid)};
   }
   for (const auto& [rank, end] : rank_ends(run)) {
     RankStatus& status = statuses[rank];
     status.rank = rank;
-    status.pid = end->pid;
+    status.pid = history::own_pid(end->pid);
     status.exited = end->exit_status;
     status.signaled = end->signal;
   }

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "checkers/worlds.h"
+#include "harness/history/hosts.h"
 #include "harness/model/activity.h"
 #include "harness/model/call_site.h"
 #include "harness/model/group_view.h"
@@ -116,7 +117,10 @@ Json rank_of(const Run& run, Rank rank) {
                          ? fmt::format("{}  {}", frame.function, frame.module)
                          : fmt::format("{}  {}:{}", frame.function, frame.file, frame.line));
   }
-  return {{"rank", rank.value}, {"pid", pid}, {"state", end_of(run, rank, pid)}, {"stack", frames}};
+  return {{"rank", rank.value},
+          {"pid", history::own_pid(pid)},
+          {"state", end_of(run, rank, pid)},
+          {"stack", frames}};
 }
 
 /// Those that findings are about first, of the others in their order.

@@ -1,0 +1,126 @@
+"""One job on two hosts, each with its own lockstep: `lockstep check` of both names what neither can see alone.
+
+A host is a set of namespaces: network, name, processes, mounts, and a clock that is hours ahead of the other's.
+"""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM, PYTHON = os.environ["LOCKSTEP_PROGRAM"], os.environ["LOCKSTEP_PYTHON"]
+FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures/programs"
+ADDRESSES = ("10.9.49.1", "10.9.49.2")
+AHEAD_S = 36000
+HOST = """
+set -e
+mount --bind {folder}/boot_id /proc/sys/kernel/random/boot_id
+mount --bind {folder}/hosts /etc/hosts
+hostname {name}
+exec {program} run --run-dir {folder}/run -- {python} -m torch.distributed.run --nnodes 2 --nproc-per-node 1 \
+  --node-rank {rank} --master-addr {first} --master-port 29549 {what}
+"""
+
+
+def sh(*words):
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+class Network:
+    """Two network namespaces and a cable."""
+
+    def __init__(self):
+        self.names = [f"lockstep-{os.getpid()}-{side}" for side in "ab"]
+
+    def __enter__(self):
+        ends = [f"ls{os.getpid() % 10**8}{side}" for side in "ab"]
+        for name in self.names:
+            self.must("ip", "netns", "add", name)
+        self.must("ip", "link", "add", ends[0], "netns", self.names[0], "type", "veth", "peer", "name", ends[1], "netns",
+                  self.names[1])
+        for name, end, address in zip(self.names, ends, ADDRESSES):
+            self.must("ip", "-n", name, "address", "add", f"{address}/24", "dev", end)
+            for link in (end, "lo"):
+                self.must("ip", "-n", name, "link", "set", link, "up")
+        return self
+
+    def __exit__(self, *_):
+        for name in self.names:
+            sh("ip", "netns", "delete", name)
+
+    def must(self, *words):
+        done = sh(*words)
+        if done.returncode != 0:
+            self.__exit__()
+            raise unittest.SkipTest(f"no namespaces here: {' '.join(words)}: {done.stderr.strip()}")
+
+    def start(self, rank, folder, what):
+        name = f"node{rank + 1}"
+        folder.mkdir()
+        (folder / "hosts").write_text("127.0.0.1 localhost\n" + "".join(
+            f"{address} node{i + 1}\n" for i, address in enumerate(ADDRESSES)))
+        (folder / "boot_id").write_text(f"{rank}0000000-0000-4000-8000-000000000000\n")
+        script = HOST.format(folder=folder, name=name, program=PROGRAM, python=PYTHON, rank=rank, first=ADDRESSES[0], what=what)
+        words = ["ip", "netns", "exec", self.names[rank], "unshare", "--uts", "--ipc", "--mount", "--pid", "--fork",
+                 "--kill-child", "--mount-proc", "--time", "--monotonic", str(rank * AHEAD_S), "sh", "-c", script]
+        with open(folder / "out", "w", encoding="utf-8") as out:
+            return subprocess.Popen(words, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+
+
+def on_two_hosts(folder, what, seconds):
+    """Each host's output; what is left after that long gets SIGTERM."""
+    with Network() as network:
+        hosts = [network.start(rank, folder / f"node{rank + 1}", what) for rank in range(2)]
+        end = time.monotonic() + seconds
+        for host in hosts:
+            try:
+                host.wait(max(0.1, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                break
+        for host in hosts:
+            if host.poll() is None:  # Its one child is lockstep, which ends the job on that host.
+                os.kill(int(pathlib.Path(f"/proc/{host.pid}/task/{host.pid}/children").read_text()), signal.SIGTERM)
+        for host in hosts:
+            host.wait(60)
+    runs = [str(folder / f"node{rank + 1}/run") for rank in range(2)]
+    return sh(PROGRAM, "check", *runs), runs
+
+
+@unittest.skipUnless(os.geteuid() == 0, "namespaces want root")
+class Hosts(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        built = sh(PROGRAM, "tap", "build", "--python", PYTHON)
+        assert built.returncode == 0, built.stderr
+
+    def judged(self, what, seconds):
+        with tempfile.TemporaryDirectory() as place:
+            told, runs = on_two_hosts(pathlib.Path(place), what, seconds)
+            outputs = "".join((pathlib.Path(place) / f"node{i}/out").read_text()[-3000:] for i in (1, 2))
+            self.assertIn("2 ranks on 2 hosts (1 node1: rank 0; 2 node2: rank 1)", told.stdout, outputs)
+            return told
+
+    def test_a_healthy_job(self):
+        told = self.judged(f"{FIXTURES}/uneven_to_exit.py good", 120)
+        self.assertIn(" 0 fail, 0 undecided", told.stdout)
+        self.assertEqual(told.returncode, 0, told.stdout)
+
+    def test_who_left_the_loop(self):
+        told = self.judged(f"{FIXTURES}/uneven_to_exit.py bad", 120)
+        self.assertIn("error[LS305]", told.stdout)
+        self.assertIn("culprit    rank 1", told.stdout)
+        self.assertEqual(told.returncode, 1)
+
+    def test_who_never_comes(self):
+        told = self.judged(f"{FIXTURES}/prefetch_thread.py bad", 45)
+        self.assertIn("error[LS301]", told.stdout)
+        self.assertRegex(told.stdout, "rank 1 ha[sd] not entered all_reduce 0#7")
+        self.assertIn("a thread of rank 1 was ended by ValueError", told.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
