@@ -167,6 +167,11 @@ std::vector<Case> GradientEquivalence::cells() const {
                 implementation));
     cells.push_back(cell_of(3, "float64", {{"model", "branches"}, {"find_unused_parameters", "on"}},
                             implementation));
+    cells.push_back(cell_of(
+        3, "float64",
+        {{"model", "branches"}, {"find_unused_parameters", "on"}, {"bucket_cap_bytes", "64"}},
+        implementation));
+    cells.push_back(cell_of(3, "float64", {{"model", "flat"}}, implementation));
     // What only a micro-batch before the last has used is reduced as well.
     cells.push_back(
         cell_of(3, "float64",

@@ -60,6 +60,7 @@ std::vector<Case> GradientPenalty::cells() const {
           cell_of(implementation, size, penalty, {{"model", "critic_bn"}, {"sync_bn", "on"}}));
     }
     cells.push_back(cell_of(implementation, 2, "wgan_gp", {{"model", "critic"}, {"loss", "sum"}}));
+    cells.push_back(cell_of(implementation, 2, "wgan_gp", {{"model", "critic_patches"}}));
   }
   return cells;
 }

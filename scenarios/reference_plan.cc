@@ -42,7 +42,7 @@ std::vector<double> right_weights(const Training& training, const StepPlan& plan
   double total_rows = 0;
   for (const Shard& shard : shards)
     total_rows += static_cast<double>(shard.rows);
-  const double count = divisor_of(plan, shards);
+  const double count = declares(training, "gradient", "sum") ? 1 : divisor_of(plan, shards);
   const bool of_means = !declares(training, "gradient", "global_sample_mean");
   std::vector<double> weights;
   for (const Shard& shard : shards) {
@@ -116,9 +116,10 @@ std::vector<Weighing> weighings(const Case& cell, const Training& training, cons
   };
   if (count == 1)
     add("doubled", scaled(right, 2));
+  const bool summed = declares(training, "gradient", "sum");
   if (count > 1)
-    add("sum", scaled(right, count));
-  if (count > 1)
+    add(summed ? "mean" : "sum", scaled(right, summed ? 1 / count : count));
+  if (count > 1 && !summed)
     add("divisor_w_minus_1", scaled(right, count / (count - 1)));
   if (shards.size() > 1) {
     std::vector<double> dropped = right;

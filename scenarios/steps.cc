@@ -332,7 +332,7 @@ Result<void> train_step(Conversation& talk, Training& training, const StepPlan& 
       if (auto seen = talk.observe(out(rank), {.rank = rank,
                                                .step = plan.step,
                                                .phase = fmt::format("micro/{}", micro),
-                                               .unsynced = plan.buffers_unsynced});
+                                               .unsynced = plan.buffers_unsynced || micro > 0});
           !seen)
         return seen;
     }

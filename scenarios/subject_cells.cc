@@ -81,6 +81,8 @@ Case subject_cell(Case cell, const Subject& subject) {
   cell.kind = subject.kind;
   cell.one_seed = !subject.has("seed");
   cell.mutant = nullptr;
+  if (cell.dtype == "float64" && subject.lacks.count("float64") > 0)
+    cell.dtype = "float32";
   std::erase(cell.required_checks, "bucket-layout");  // Of which a subject says nothing.
   std::erase(cell.expected_marks, "unsynchronised");
   cell.id = case_id(cell);

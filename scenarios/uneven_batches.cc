@@ -157,6 +157,15 @@ std::vector<Case> UnevenBatches::cells() const {
     cells.push_back(
         cell_of(implementation, 2,
                 {{"model", "mlp"}, {"batches", "3/1"}, {"join", "initial"}, {"accumulate", "2"}}));
+    cells.push_back(cell_of(
+        implementation, 2,
+        {{"model", "conv_bn"}, {"batches", "3/1"}, {"join", "initial"}, {"accumulate", "2"}}));
+    cells.push_back(cell_of(implementation, 3,
+                            {{"model", "mlp"},
+                             {"batches", "5/3/4"},
+                             {"join", "active"},
+                             {"gradient_as_bucket_view", "on"},
+                             {"keep_gradients", "on"}}));
     cells.push_back(cell_of(implementation, 3,
                             {{"model", "conv_bn"},
                              {"batches", "2/3/1"},

@@ -67,6 +67,8 @@ class Judge {
       if (!earlier.empty() && earlier.front()->number != epoch.number)
         earlier.clear();
       std::vector<Fault> faults = faults_of_shares(sampled_.promise, epoch);
+      for (Fault& fault : faults_of_draws(sampled_.promise, epoch))
+        faults.push_back(std::move(fault));
       for (Fault& fault : faults_of_batches(sampled_.promise, epoch))
         faults.push_back(std::move(fault));
       for (Fault& fault : faults_of_batch_sizes(sampled_.promise, epoch))

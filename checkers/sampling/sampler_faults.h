@@ -24,6 +24,9 @@ struct Fault {
 /// most specific explanation first.
 std::vector<Fault> faults_of_shares(const SamplerPromise& promise, const SampledEpoch& epoch);
 
+/// Draws that need not be disjoint: the same on several ranks, or no draws at all.
+std::vector<Fault> faults_of_draws(const SamplerPromise& promise, const SampledEpoch& epoch);
+
 /// Batches and buckets: the caller's list, batches and steps of several buckets, untrue lengths.
 std::vector<Fault> faults_of_batches(const SamplerPromise& promise, const SampledEpoch& epoch);
 

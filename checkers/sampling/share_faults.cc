@@ -40,7 +40,6 @@ class Shares {
     if (counts_explain)
       unequal_counts();
     repeated();
-    same_draws();
     missed();
     if (!counts_explain)
       unequal_counts();
@@ -253,7 +252,7 @@ class Shares {
     std::string headline =
         fmt::format("{} of {} are given to more than one rank in epoch {}: {}{}", shared.size(),
                     of_samples(times_.size()), epoch_.epoch, listed(shared), missed);
-    const RankSet alike = same_sequence();
+    const RankSet alike = of_one_sequence(epoch_);
     if (all_get_all()) {
       headline = fmt::format("every rank is given all {} in epoch {}", of_samples(times_.size()),
                              epoch_.epoch);
@@ -280,20 +279,6 @@ class Shares {
              return std::set<std::int64_t>(s.second.samples.begin(), s.second.samples.end())
                         .size() >= expected;
            });
-  }
-
-  /// Ranks that were given the very same, where that is no chance.
-  [[nodiscard]] RankSet same_sequence() const {
-    RankSet alike;
-    for (const auto& [rank, shard] : epoch_.shards) {
-      for (const auto& [other, theirs] : epoch_.shards) {
-        if (rank < other && shard.samples.size() > 1 && shard.samples == theirs.samples) {
-          alike.insert(rank);
-          alike.insert(other);
-        }
-      }
-    }
-    return alike;
   }
 
   /// Every share is a run of consecutive samples; the first comes after the last.
@@ -326,23 +311,6 @@ class Shares {
         missed_.size() > static_cast<std::size_t>(allowed_.left_out))
       fault.culprits = ranks;
     faults_.push_back(std::move(fault));
-  }
-
-  /// Shares that need not be disjoint, and are one and the same.
-  void same_draws() {
-    if (promise_.draws != "with_replacement" && !promise_.infinite)
-      return;  // With as many repeats as ranks, every rank is given every repeat.
-    const RankSet alike = same_sequence();
-    const double chance = static_cast<double>(epoch_.shards.begin()->second.samples.size()) *
-                          log_same_order(data_.length, 1);
-    if (alike.empty() || chance > kNoChance)
-      return;
-    faults_.push_back({.code = Code::kShardsOverlap,
-                       .headline = fmt::format("{} are given the same samples in the same order in "
-                                               "{}",
-                                               words(alike), name_of(epoch_)),
-                       .cause = "nothing divides by rank",
-                       .affected = alike});
   }
 
   void missed() {

@@ -91,6 +91,19 @@ RankSet holders(const SampledEpoch& epoch, std::int64_t sample) {
   return ranks;
 }
 
+RankSet of_one_sequence(const SampledEpoch& epoch) {
+  RankSet alike;
+  for (const auto& [rank, shard] : epoch.shards) {
+    for (const auto& [other, theirs] : epoch.shards) {
+      if (rank < other && shard.samples.size() > 1 && shard.samples == theirs.samples) {
+        alike.insert(rank);
+        alike.insert(other);
+      }
+    }
+  }
+  return alike;
+}
+
 double log_disjoint(std::int64_t length, std::int64_t a, std::int64_t b) {
   if (a + b > length)
     return 0;  // They cannot be: nothing speaks against chance.

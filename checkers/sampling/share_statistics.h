@@ -39,6 +39,9 @@ std::int64_t excess(const std::vector<std::int64_t>& occurrences, std::int64_t t
 /// The ranks whose share holds the sample.
 RankSet holders(const SampledEpoch& epoch, std::int64_t sample);
 
+/// Ranks that were given the very same, more than one sample.
+RankSet of_one_sequence(const SampledEpoch& epoch);
+
 /// Log of the probability that two shares of `a` and `b` samples, drawn independently from
 /// `length`, have nothing in common.
 double log_disjoint(std::int64_t length, std::int64_t a, std::int64_t b);

@@ -48,3 +48,20 @@ class Critic(Model):
 
     def row_loss(self, output, target):
         return output.squeeze(1) * target.flatten(1).mean(1)
+
+
+class Patches(Model):
+    """Several outputs a row, and rows where nothing depends on the input."""
+
+    x = y = (4,)
+
+    def __init__(self, values):
+        super().__init__()
+        self.first, self.bias = nn.Parameter(values.normal(2, 4, scale=1)), nn.Parameter(values.normal(2, scale=0.3))
+        self.second = nn.Parameter(values.normal(3, 2, scale=1))
+
+    def compute(self, x):
+        return functional.linear(torch.relu(functional.linear(x, self.first, self.bias)), self.second)
+
+    def row_loss(self, output, target):
+        return output.sum(1) * target.mean(1)

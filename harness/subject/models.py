@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from .batch_norm_models import BATCH_NORM_MODELS, BatchNormNet
 from .buffer_models import Ema, Gated, Scaled, Sliced
-from .critic_models import Critic
+from .critic_models import Critic, Patches
 from .model_base import Model, Values, batch_norm, conv, linear
 
 
@@ -116,6 +116,20 @@ class Tied(Model):
         return self.decoder(torch.tanh(self.encoder(x)))
 
 
+class Flat(Model):
+    """Parameters that are parts of one storage, as flattened ones are."""
+
+    x, y = (4,), (3,)
+
+    def __init__(self, values):
+        super().__init__()
+        both = values.normal(15, scale=0.5)
+        self.weight, self.bias = nn.Parameter(both[:12].view(3, 4)), nn.Parameter(both[12:])
+
+    def compute(self, x):
+        return functional.linear(x, self.weight, self.bias)
+
+
 class Frozen(Model):
     x, y = (4,), (4,)
 
@@ -179,7 +193,9 @@ CATALOGUE = {
     **{name: lambda values, name=name: BatchNormNet(name, values) for name in BATCH_NORM_MODELS},
     "critic": lambda values: Critic(values, False),
     "critic_bn": lambda values: Critic(values, True),
+    "critic_patches": Patches,
     "tied": Tied,
+    "flat": Flat,
     "frozen": Frozen,
 }
 

@@ -53,7 +53,7 @@ def critic_rows(model, rows, penalty):
     of_x, of_y = model(rows.x), model(rows.y)
     points = rows.points.detach().requires_grad_()
     (gradient,) = torch.autograd.grad(model(points).sum(), points, create_graph=True)
-    return (of_y - of_x).squeeze(1) + penalty["weight"] * penalty_of(gradient, penalty["kind"])
+    return (of_y - of_x).flatten(1).sum(1) + penalty["weight"] * penalty_of(gradient, penalty["kind"])
 
 
 class NormOfNothing:

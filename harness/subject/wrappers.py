@@ -116,7 +116,7 @@ class Adapter:
         after = dict(list(model.named_parameters()) + list(model.named_buffers()))
         self.changed = any(name not in after or not torch.equal(after[name], value) for name, value in before.items())
         # Gradients that are there before any backward are views of a buffer: they are kept, and set to zero.
-        self.keeps_gradients = any(p.grad is not None for p in model.parameters())
+        self.keeps_gradients = options.get("keep_gradients", False) or any(p.grad is not None for p in model.parameters())
 
     def train(self, on):
         for module in (self.run, self.model):

@@ -192,6 +192,21 @@ TEST(SamplerContract, TheSameDrawsOnEveryRankAreNoReplacement) {
   EXPECT_EQ(finding.cause, "nothing divides by rank");
 }
 
+TEST(SamplerContract, APermutationIsNoReplacement) {
+  const Numbers all = shuffled(kMany, 3);
+  const auto half = all.begin() + kMany / 2;
+  const Epochs dealt_out{{{all.begin(), half}, {half, all.end()}}};
+  const Finding finding =
+      only_finding(one_dataset(kMany, dealt_out, {{"draws", "with_replacement"}}));
+  EXPECT_EQ(finding.code, Code::kDealtOtherwise);
+  EXPECT_THAT(finding.headline, HasSubstr("given twice in epoch 0"));
+  // One sample twice; and so few that they may all differ.
+  Epochs drawn = dealt_out;
+  drawn[0][0][0] = drawn[0][1][0];
+  expect_pass(one_dataset(kMany, drawn, {{"draws", "with_replacement"}}));
+  expect_pass(one_dataset(8, {{{0, 1, 2}, {3, 4, 5}}}, {{"draws", "with_replacement"}}));
+}
+
 // --- What cannot be decided, and the law
 // -------------------------------------------------------------------------------------------------
 
