@@ -26,6 +26,7 @@ START_NAMES = ("consumed_samples", "start_index", "start_iter", "start_sample")
 REPEAT_NAMES = ("num_repeats", "repeats", "n_repeats", "repetitions", "num_aug_repeats")
 OF_DATA = DATA_NAMES + COUNT_NAMES + LENGTH_NAMES + ("sampler", "base_sampler", "weights", "sample_weights")
 OPTION_NAMES = ("shuffle", "drop_last", "seed") + BATCH_NAMES
+REPLACES = re.compile(r"\bmultinomial\(|replacement\s*=\s*True|replace\s*=\s*True|random\.choices\(")
 KNOWN = OF_DATA + OPTION_NAMES + BOUNDARY_NAMES + BUCKET_COUNT_NAMES + TOKEN_NAMES + START_NAMES + ("epoch", "generator")
 BATCH_SIZE = 4
 BOUNDARIES = (9, 20, 30, 40, 50)  # Whether the first is in its bucket or below it: items have 10 to 50.
@@ -187,7 +188,7 @@ class Loader:
 
 class Epochs:
     def __init__(self, subject):
-        self.subject, self.loaders, self.remainders = subject, {}, {}
+        self.subject, self.loaders, self.looks = subject, {}, {}
 
     def join(self, request):
         if dist.is_initialized() or "rendezvous" not in request:
@@ -226,15 +227,16 @@ class Epochs:
         shape = part.shape
         contract = {"draws": "once", "length": "finite", "batches": "any", "subject": part.name, "adapter": shape.words,
                     "defined_at": shape.defined_at}
-        if options.get("shuffle", True) and "set_epoch" in shape.offers:
+        key = str(sorted(options.items()))
+        if key not in self.looks:
+            self.looks[key] = self.look(part, options, rank, world)
+        remainder, shuffles = self.looks[key]
+        if options.get("shuffle", True) and "set_epoch" in shape.offers and shuffles:
             contract["order"] = "shuffled"
         elif options.get("shuffle", True) is False:
             contract["order"] = "sequential"
         contract.update(draws_of(part.thing))
-        key = str(sorted(options.items()))
-        if key not in self.remainders:
-            self.remainders[key] = self.remainder(part, options, rank, world)
-        contract["remainder"] = self.remainders[key]
+        contract["remainder"] = remainder
         if contract["remainder"] == "endless":
             contract.update(length="infinite", remainder="keep")
         elif options.get("drop_last", False) and contract["remainder"] in ("keep", "pad"):
@@ -243,30 +245,52 @@ class Epochs:
             contract["draws"] = ""
         elif contract["remainder"].endswith(" batches"):
             contract.update(remainder=contract["remainder"].split()[0], unit="batches")
+        contract.update(shape.contract)
         return contract
 
-    def remainder(self, part, options, rank, world):
-        count = 61 * world + 1  # Neither whole batches of all ranks, nor a whole share more or less.
-        items = Items([10 + i % 41 for i in range(count)])
-        batches, ended = Loader(part.thing, items, options, rank, world, 1).epoch(0, 2 * count)
-        if not ended:
-            return "endless"
-        own = [index for batch in batches for index in batch]
-        shares = [own]
-        if dist.is_initialized():
-            shares = [None] * world
-            dist.all_gather_object(shares, own)
-        return remainder_of(shares, count, world, int(draws_of(part.thing).get("repeats", 1)))
+    def look(self, part, options, rank, world):
+        """What becomes of a remainder, of several lengths, and whether the order is another than that of the dataset."""
+        remainders, shuffles = set(), False
+        for count in lengths_to_look_at(world):
+            items = Items([10 + i % 41 for i in range(count)])
+            batches, ended = Loader(part.thing, items, options, rank, world, 1).epoch(0, 2 * count)
+            if not ended:
+                return "endless", True
+            own = [index for batch in batches for index in batch]
+            shares = [own]
+            if dist.is_initialized():
+                shares = [None] * world
+                dist.all_gather_object(shares, own)
+            remainders.add(remainder_of(shares, count, world, int(draws_of(part.thing).get("repeats", 1))))
+            shuffles = shuffles or any(not nearly_ascends(share) for share in shares)
+        return remainders.pop() if len(remainders) == 1 else "batches", shuffles
+
+
+def lengths_to_look_at(world):
+    """Two: neither whole batches, nor whole batches of all ranks, nor a whole share more or less; what one has by chance, such
+    as a bucket that needs no filling up, the other has not."""
+    fitting = [n for n in range(61 * world + 1, 200 * world) if n % world and n % BATCH_SIZE and n % (world * BATCH_SIZE) not in (0, 1)]
+    other = next((n for n in fitting if n > 75 * world and n % (world * BATCH_SIZE) != fitting[0] % (world * BATCH_SIZE)), fitting[0])
+    return fitting[0], other
+
+
+def nearly_ascends(share):
+    """But for where it begins anew to fill up."""
+    falls = sum(b < a for a, b in zip(share, share[1:]))
+    return falls <= max(1, len(share) // 10)
 
 
 def draws_of(thing):
-    """What its parameters say: with replacement, or each sample several times."""
+    """What its parameters say: with replacement, or each sample several times. What its source says of replacement is no promise
+    of what it gives."""
     parameters = shapes.signature_of(thing)
     if "replacement" in parameters and parameters["replacement"].default is not False:
         return {"draws": "with_replacement"}
     for name in REPEAT_NAMES:
         if name in parameters and isinstance(parameters[name].default, int):
             return {"draws": "repeated", "repeats": str(parameters[name].default)}
+    if REPLACES.search(shapes.whole_code(thing)):
+        return {"draws": ""}
     return {}
 
 
@@ -278,7 +302,7 @@ def remainder_of(shares, count, world, repeats=1):
         return "batches"
     if repeats > 1:  # Which of the repeats were left out or added does not show; how many there are does.
         more = len(given) - count * repeats
-        return "keep" if more == 0 else "pad" if more == -count * repeats % world else "batches"
+        return "keep" if more == 0 else "pad" if more == -count * repeats % world else "drop" if more < 0 else "batches"
     repeated, missed = len(given) - len(set(given)), count - len(set(given))
     sizes = [len(share) for share in shares]
     equal = min(sizes) == max(sizes)

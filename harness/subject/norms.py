@@ -74,6 +74,10 @@ def tensors_of(layer):
         return {**tensors_of(layer.norm), "weight": layer.weight, "bias": layer.bias}
     own = dict(layer.named_parameters())
     own.update(layer.named_buffers())
+    for full, tensor in list(own.items()):  # Of a layer in it, where there is one of that name.
+        last = full.rpartition(".")[2]
+        if sum(other.rpartition(".")[2] == last for other in own if other != last) == 1:
+            own.setdefault(last, tensor)
     found = {}
     for role, names in ROLES.items():
         for name in names:
@@ -96,6 +100,8 @@ def norm_shape(name, thing):
                          defined_at=shapes.place_of(thing), function=thing.__name__)
     shape.contract = {"gradient": "mean_of_rank_means", "statistics": "global", "buffers": "synchronised", "inner_gradient": "global"}
     source = shapes.whole_source(thing)
+    if shapes.NARROWED.search(shapes.whole_code(thing)):
+        shape.lacks["float64"] = "its source makes float32 of tensors"
     for feature in ("affine", "track_running_stats", "momentum", "eps"):
         if feature == "affine" and is_weightless(thing):
             shape.offers[feature] = "it has no weight and bias of its own"

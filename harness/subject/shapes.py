@@ -22,8 +22,16 @@ EQUAL_ROWS = re.compile(
     r"(equal|same|identical)[ -](batch|number|size|weight|amount|local batch)[\w ]{0,30}|stats_mode|evenly|divisible", re.IGNORECASE
 )
 BIASED_RUNNING = re.compile(r"running[\w ]{0,30}(?<!un)biased|(?<!un)biased[\w ]{0,20}running", re.IGNORECASE)
+OF_A_STEP = re.compile(r"grad|bucket|ready|pending|handle|work|count|step|queue")
+SETS_VALUES = re.compile(r"load_state_dict|copy_\(|reset_parameters|\binit\b|\.data\b")
+NARROWED = re.compile(r"\.float\(\)|\bfloat32\b")
+OPTIMIZER_NAMES = ("optimizer", "optim", "opt")
 INSTALLS = re.compile(r"hook|register|attach|install|setup|set_up|patch")
 WRAPS = re.compile(r"wrap|ddp|data_?parallel|make|get|create|prepare|build|distribute")
+OF_VALUES = re.compile(r"param(?!.*grad)|state_dict|weight|sync_module_state|tensors|module_states")
+SAYS_IT_BROADCASTS = re.compile(
+    r"param(eter)?s?\b[\w ]{0,60}\bbroadcasts?\b|\bbroadcasts?\b[\w ]{0,40}\bparam|from rank 0|rank 0's param", re.IGNORECASE
+)
 BROADCASTS = re.compile(r"broadcast(?!_buffers)|sync_module_state|sync_param", re.IGNORECASE)
 CALLS_OF_GRADIENTS = re.compile(r"\.grad\b|\b(?!\w*(?:no_grad|enable_grad|set_grad|requires_grad|is_grad))\w*grad\w*\(")
 
@@ -164,7 +172,7 @@ def can_be_called_alone(function):
 
 def finish_of(cls, source):
     """The method that a loop calls after backward: found by the meaning of its name, never one that the class calls itself."""
-    if any("manual" in name for name in dir(cls)):  # Where it is by choice, it is not chosen.
+    if any(re.search("manual(?!_?seed)", name) for name in dir(cls)):  # Where it is by choice, it is not chosen.
         return ""
     found = []
     for name, function in public_methods(cls):
@@ -176,6 +184,53 @@ def finish_of(cls, source):
             found.append(name)
     ending = [name for name in found if FIRST.search(name)]
     return (ending or found or [""])[0]
+
+
+def begins_a_step(function):
+    """reset() may as well set the values that there were at first."""
+    code = code_of(source_of(function))
+    return function.__name__ != "reset" or bool(OF_A_STEP.search(code.split("\n", 1)[-1]) and not SETS_VALUES.search(code))
+
+
+def called_names(code):
+    return set(re.findall(r"\b(?:self\.|cls\.|super\(\)\.)?(\w+)\(", code))
+
+
+def constructors_of(cls):
+    """Its own, and those of its bases for as long as each calls the next."""
+    constructors = []
+    for base in cls.__mro__:
+        function = vars(base).get("__init__")
+        if inspect.isfunction(function):
+            constructors.append(function)
+            if not re.search(r"super\([^)]*\)\.__init__\(", code_of(source_of(function))):
+                break
+    return constructors
+
+
+def reached_from(thing):
+    """The code of what making it runs, as far as names tell: constructors, their methods, functions beside them. A function's
+    own, where it is one."""
+    wanted, seen = constructors_of(thing) if inspect.isclass(thing) else [thing], []
+    while wanted and len(seen) < 200:
+        function = wanted.pop()
+        if function in seen:
+            continue
+        seen.append(function)
+        beside = getattr(inspect.unwrap(function), "__globals__", {})
+        for name in called_names(code_of(source_of(function))):
+            own = inspect.getattr_static(thing, name, None) if inspect.isclass(thing) else None
+            other = getattr(own, "__func__", own) if own is not None else beside.get(name)
+            if inspect.isfunction(other) and not other.__module__.startswith("torch."):
+                wanted.append(other)
+            elif inspect.isclass(other) and inspect.isfunction(vars(other).get("__init__")) and not other.__module__.startswith("torch."):
+                wanted.append(vars(other)["__init__"])
+    return [code_of(source_of(function)) for function in seen]
+
+
+def broadcasts_when_made(thing):
+    """Of parameters, not of buffers alone, nor of gradients; or its docstring says so."""
+    return bool(SAYS_IT_BROADCASTS.search(thing.__doc__ or "")) or any(BROADCASTS.search(code) and OF_VALUES.search(code) for code in reached_from(thing))
 
 
 def switch_of(cls, source):
@@ -221,7 +276,7 @@ def features_of_wrapper(cls, shape, parameters, source):
         "ignored": is_given(cls, {}, source, "parameters_to_ignore", "_ddp_params_and_buffers_to_ignore"),
         "buffer_holes": is_given(cls, {}, source, "require_forward_param_sync"),
         # What is called after backward begins nothing.
-        "initial": "its source speaks of it" if BROADCASTS.search(source) and shape.form != "function" else "",
+        "initial": "making it broadcasts" if shape.form != "function" and broadcasts_when_made(cls) else "",
     }
     missing = {
         "no_sync": "no no_sync() or require_backward_grad_sync: accumulation without synchronisation is not declared",
@@ -237,8 +292,11 @@ def features_of_wrapper(cls, shape, parameters, source):
         # Who compares them has it raised where one differs; that no other rank is left waiting is a promise of its own.
         "refuses_differing": "that every rank refuses modules that differ, and names the parameter, is not declared",
         "buffer_holes": "a forward whose buffers are not synchronised is not declared",
-        "initial": f"nothing in {shape.defined_at or cls.__name__} speaks of a broadcast: equal values at the start are the caller's",
+        "initial": f"making {shape.defined_at or cls.__name__} broadcasts no parameters, as far as its source tells: equal values at the start "
+                   "are the caller's",
     }
+    if NARROWED.search(source):
+        shape.lacks["float64"] = "its source makes float32 of tensors"
     for feature, why in missing.items():
         if declared.get(feature):
             shape.offers[feature] = declared[feature]
@@ -298,7 +356,7 @@ def of_class(name, cls):
     shape.own_backward = any(n == "backward" and len(required(signature_of(f))) == 2 for n, f in public_methods(cls))  # self, loss
     shape.own_zero_grad = any(n == "zero_grad" and can_be_called_alone(f) for n, f in public_methods(cls))
     shape.start = next((n for n, f in public_methods(cls) if STARTS.search(n) and can_be_called_alone(f)
-                        and not re.search(rf"\bself\.{n}\b", source)), "")
+                        and not re.search(rf"\bself\.{n}\b", source) and begins_a_step(f)), "")
     called = "module wrapper" if runs else "object beside the module"
     after = f", {shape.finish}() after backward" if shape.finish else ", nothing to call after backward"
     if shape.own_backward:
@@ -313,6 +371,9 @@ def of_function(name, function):
     parameters, source = signature_of(function), code_of(source_of(function))
     shape = Shape(defined_at=place_of(function), function=function.__name__, contract={"gradient": "mean_of_rank_means"})
     bound_names(name, function, parameters)
+    if next(iter(parameters), "") in OPTIMIZER_NAMES:
+        raise Mismatch(name, "a module (or its parameters) first", f"{function.__name__}({', '.join(parameters)}) at {shape.defined_at} is "
+                       "given an optimizer")
     if not parameters:
         raise Mismatch(name, "a function of a module or of its parameters", f"{function.__name__}() at {shape.defined_at} takes nothing")
     called = function.__name__

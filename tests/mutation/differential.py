@@ -52,11 +52,23 @@ def difference(cell, plain, mutated):
 
 
 class Differential:
-    def __init__(self, suite, mutants, runs, say):
-        self.suite, self.mutants, self.runs, self.say = suite, mutants, runs, say
+    def __init__(self, suite, mutants, runs, say, progress):
+        self.suite, self.mutants, self.runs, self.say, self.progress = suite, mutants, runs, say, progress
         self.done = dict.fromkeys((mutant.number for mutant in mutants), 0)
-        self.compared = 0
+        self.compared, self.seed = 0, 1
         self.different = []
+        self.go_on()
+
+    def go_on(self):
+        """From where the last run of it stopped, if it was of the same mutants."""
+        known = json.loads(self.progress.read_text()) if self.progress.exists() else {}
+        if set(known.get("done", ())) == {mutant.identity() for mutant in self.mutants}:
+            self.done = {mutant.number: known["done"][mutant.identity()] for mutant in self.mutants}
+            self.compared, self.seed = known["compared"], known["seed"]
+
+    def write_down(self):
+        done = {mutant.identity(): self.done[mutant.number] for mutant in self.mutants}
+        self.progress.write_text(json.dumps({"seed": self.seed, "compared": self.compared, "done": done}))
 
     def run(self, cells, chosen, name):
         if self.suite.run(cells, chosen, 120 + 10 * sum(self.suite.cost[cell] for cell in cells)) is None:
@@ -90,11 +102,11 @@ class Differential:
 
     def all_seeds(self):
         """A record for the report, after at least `runs` compared cases that reach each mutant."""
-        seed = 1
         while self.lacking() and not self.different:
-            seed += 1
-            self.one_seed(seed)
-            self.say(f"seed {seed}: {self.compared} cases compared, {len(self.lacking())} of {len(self.mutants)} mutants lack some")
-        return {"seeds": seed - 1, "cases": self.compared, "different": self.different,
+            self.one_seed(self.seed + 1)
+            self.seed += 1
+            self.write_down()
+            self.say(f"seed {self.seed}: {self.compared} cases compared, {len(self.lacking())} of {len(self.mutants)} mutants lack some")
+        return {"seeds": self.seed - 1, "cases": self.compared, "different": self.different,
                 "fewest": min((count for count in self.done.values() if count), default=0),
                 "unreached": [mutant.key() for mutant in self.mutants if not self.cells_of(mutant)]}

@@ -127,7 +127,7 @@ def called_equivalent(files):
 
 def compare_equivalents(suite, mutants, runs, folder):
     suite.learn(say)
-    told = Differential(suite, mutants, runs, say).all_seeds()
+    told = Differential(suite, mutants, runs, say, folder / "compared.json").all_seeds()
     (folder / "differential.json").write_text(json.dumps(told, indent=1) + "\n")
     print(f"{len(mutants)} mutants called equivalent, {told['cases']} cases of {told['seeds']} seeds with them and without,"
           f" {told['fewest']} or more that reach each: {len(told['different'])} differ")
@@ -162,7 +162,8 @@ def main():
     folder.mkdir(parents=True, exist_ok=True)
     results = folder / "results.jsonl"
     if options.again:
-        results.unlink(missing_ok=True)
+        for path in (results, folder / "compared.json"):
+            path.unlink(missing_ok=True)
     if options.living:
         killed = [record for record in judged(results).values() if record["outcome"] in report.KILLED]
         results.write_text("".join(json.dumps(record) + "\n" for record in killed))

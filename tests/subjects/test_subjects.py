@@ -34,6 +34,8 @@ RIGHT = {
     "ShareOfSampler": "sampler",
     "BackwardOfItsOwn": "ddp",
 }
+WORDS = {"GradientsByBroadcast": "ddp", "SummedGradients": "ddp", "ReducedInFloat32": "ddp", "AroundBatchNorm": "sync_bn",
+         "InOrder": "sampler", "Weighted": "sampler"}
 WRONG = {
     "GradientsSummed": ("ddp", {"LS506"}),
     "HookOnTheWrongTensor": ("ddp", {"LS403", "LS407"}),
@@ -63,6 +65,14 @@ class Subjects(SubjectTest):
                 done, report = self.suite(f"{FIXTURES}/{file}:{name}", "--as", kind, "-n", "3" if name in MISSED else "2")
                 self.assertEqual((done.returncode, codes_of(report)), (0, set()), done.stdout)
                 self.assertEqual(missed_mutants(report), MISSED.get(name, set()), done.stdout)
+                self.assertIn("pass", {case["verdict"] for case in report["cases"]})
+
+    def test_words_that_mean_something_else(self):
+        for name, kind in WORDS.items():
+            with self.subTest(name):
+                self.setUp()
+                done, report = self.suite(f"{FIXTURES}/right_words.py:{name}", "--as", kind, "-n", "2")
+                self.assertEqual((done.returncode, codes_of(report)), (0, set()), done.stdout)
                 self.assertIn("pass", {case["verdict"] for case in report["cases"]})
 
     def test_wrong_ones_are_caught(self):
