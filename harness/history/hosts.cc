@@ -133,7 +133,7 @@ std::string name_of(const Run& run, std::size_t number) {
 // --- As one
 
 /// Into the time of the first one.
-void align(Run& whole, const Calls& reference, Run& run, std::size_t number) {
+void align(Run& whole, const Calls& reference, Run& run) {
   const std::string boot = boot_of(run);
   if (!boot.empty() && boot == boot_of(whole))
     return;
@@ -147,7 +147,7 @@ void align(Run& whole, const Calls& reference, Run& run, std::size_t number) {
   if (!found.known())
     whole.missing.push_back(fmt::format(
         "how far the clocks of {} and {} are apart: no collective of both was completed",
-        whole.hosts.front(), whole.hosts[number]));
+        whole.hosts.front(), whole.hosts.back()));
 }
 
 template <class Records>
@@ -234,17 +234,45 @@ std::string new_name(const std::vector<std::string>& names, const std::string& n
   return unlike;
 }
 
+/// Several locksteps may be on one host: one for each task of mpirun or srun. Containers count as
+/// hosts.
+const Process* of_one_host(const Run& whole, const Run& run) {
+  if (run.processes.empty())
+    return nullptr;
+  const Process& one = run.processes.front();
+  const auto at =
+      std::find_if(whole.processes.begin(), whole.processes.end(), [&](const Process& process) {
+        return process.boot_id == one.boot_id && process.pid_namespace == one.pid_namespace;
+      });
+  return at == whole.processes.end() ? nullptr : &*at;
+}
+
+/// Its host, and its processes told from those of others.
 void name_host(Run& whole, Run& run, std::size_t number) {
-  whole.hosts.push_back(new_name(whole.hosts, name_of(run, number)));
+  const Process* const known = of_one_host(whole, run);
+  if (known == nullptr) {
+    whole.hosts.push_back(new_name(whole.hosts, name_of(run, number)));
+    number_pids(run, whole.hosts.size() - 1);
+  }
+  const std::string name = known == nullptr ? whole.hosts.back() : known->host;
   for (Process& process : run.processes)
-    process.host = whole.hosts.back();
+    process.host = name;
+}
+
+std::int32_t first_rank(const Run& run) {
+  std::int32_t first = INT32_MAX;
+  for (const Process& process : run.processes) {
+    if (process.rank)
+      first = std::min(first, process.rank->value);
+  }
+  return first;
 }
 
 }  // namespace
 
 Result<Run> merge_hosts(std::vector<Run> runs) {
-  std::stable_partition(runs.begin(), runs.end(),
-                        [](const Run& run) { return run.process_of(Rank{0}) != nullptr; });
+  std::stable_sort(runs.begin(), runs.end(),
+                   [](const Run& a, const Run& b) { return first_rank(a) < first_rank(b); });
   for (std::size_t i = 0; i < runs.size(); ++i) {
     for (std::size_t j = i + 1; j < runs.size(); ++j) {
       const std::optional<Rank> rank = rank_of_both(runs[i], runs[j]);
@@ -261,8 +289,7 @@ Result<Run> merge_hosts(std::vector<Run> runs) {
   whole.hosts = {name_of(whole, 0)};
   for (std::size_t i = 1; i < runs.size(); ++i) {
     name_host(whole, runs[i], i);
-    align(whole, reference, runs[i], i);
-    number_pids(runs[i], i);
+    align(whole, reference, runs[i]);
     append_run(whole, runs[i]);
   }
   sort_by_time(whole);

@@ -267,11 +267,12 @@ class Epochs:
 
 
 def lengths_to_look_at(world):
-    """Two: neither whole batches, nor whole batches of all ranks, nor a whole share more or less; what one has by chance, such
-    as a bucket that needs no filling up, the other has not."""
-    fitting = [n for n in range(61 * world + 1, 200 * world) if n % world and n % BATCH_SIZE and n % (world * BATCH_SIZE) not in (0, 1)]
-    other = next((n for n in fitting if n > 75 * world and n % (world * BATCH_SIZE) != fitting[0] % (world * BATCH_SIZE)), fitting[0])
-    return fitting[0], other
+    """Two of which neither is whole batches, and each has another remainder by samples than by batches; what one has by chance,
+    such as a bucket that needs no filling up, the other has not."""
+    all_batches = world * BATCH_SIZE
+    fitting = [n for n in range(61 * world, 200 * world) if n % world and n % BATCH_SIZE and n % world != n % all_batches
+               and -n % world != -n % all_batches] or [61 * world + 1]
+    return fitting[0], next((n for n in fitting if n > 75 * world and n % all_batches != fitting[0] % all_batches), fitting[0])
 
 
 def nearly_ascends(share):

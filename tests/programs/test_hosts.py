@@ -116,7 +116,7 @@ class Hosts(unittest.TestCase):
         self.assertEqual(told.returncode, 1)
 
     def test_who_never_comes(self):
-        told = self.judged(f"{FIXTURES}/prefetch_thread.py bad", 45)
+        told = self.judged(f"{FIXTURES}/prefetch_thread.py bad", 30)
         self.assertIn("error[LS301]", told.stdout)
         self.assertRegex(told.stdout, "rank 1 ha[sd] not entered all_reduce 0#7")
         self.assertIn("a thread of rank 1 was ended by ValueError", told.stdout)
