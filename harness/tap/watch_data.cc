@@ -88,7 +88,8 @@ void* digest(void*, Arguments arguments, std::ptrdiff_t) {
   return watch->python.new_number(static_cast<long long>(value));
 }
 
-/// epoch(loader, number, flags, received, batches, order, replicas, share, [digests], taken, share_of, seed, text)
+/// epoch(loader, number, flags, received, batches, order, replicas, share, [digests], taken,
+///       share_of, seed, text)
 void* write_epoch(void*, Arguments arguments, std::ptrdiff_t) {
   const PythonApi& python = watch->python;
   const char* const text = python.text(arguments[12]);
