@@ -11,10 +11,6 @@
 namespace lockstep::checkers {
 namespace {
 
-RankSet everyone_in(const SampledEpoch& epoch) {
-  return RankSet::all(static_cast<std::int32_t>(epoch.shards.size()));
-}
-
 /// The order that was dealt out to these lists by rank. None where no dealing of one order gives
 /// lists of such lengths: then they have another fault.
 std::optional<Samples> dealt(const std::string& shares, const std::vector<Samples>& by_rank) {

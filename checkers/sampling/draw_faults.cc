@@ -8,10 +8,6 @@
 namespace lockstep::checkers {
 namespace {
 
-RankSet everyone_in(const SampledEpoch& epoch) {
-  return RankSet::all(static_cast<std::int32_t>(epoch.shards.size()));
-}
-
 /// Shares that need not be disjoint, and are one and the same. With as many repeats as ranks every
 /// rank is given every repeat.
 void same_draws(const SampledEpoch& epoch, std::vector<Fault>& faults) {

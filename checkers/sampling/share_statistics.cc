@@ -91,6 +91,10 @@ RankSet holders(const SampledEpoch& epoch, std::int64_t sample) {
   return ranks;
 }
 
+RankSet everyone_in(const SampledEpoch& epoch) {
+  return RankSet::all(static_cast<std::int32_t>(epoch.shards.size()));
+}
+
 RankSet of_one_sequence(const SampledEpoch& epoch) {
   RankSet alike;
   for (const auto& [rank, shard] : epoch.shards) {

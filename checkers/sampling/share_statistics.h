@@ -39,6 +39,7 @@ std::int64_t excess(const std::vector<std::int64_t>& occurrences, std::int64_t t
 /// The ranks whose share holds the sample.
 RankSet holders(const SampledEpoch& epoch, std::int64_t sample);
 
+RankSet everyone_in(const SampledEpoch& epoch);
 /// Ranks that were given the very same, more than one sample.
 RankSet of_one_sequence(const SampledEpoch& epoch);
 

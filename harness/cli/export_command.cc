@@ -11,7 +11,7 @@
 #include "harness/exports/perfetto.h"
 #include "harness/exports/program.h"
 #include "harness/exports/shown.h"
-#include "harness/history/hosts.h"
+#include "harness/history/run_directory.h"
 #include "harness/session/job_report.h"
 
 namespace lockstep::cli {
@@ -52,7 +52,7 @@ Result<std::string> program_of(const JudgedRun& judged, bool fixed) {
 Result<JudgedRun> with_calls(JudgedRun judged, const std::string& directory) {
   if (!judged.worlds.empty() || judged.report.cases.size() != 1)
     return judged;
-  Result<Run> run = history::open_hosts({directory});
+  Result<Run> run = history::open_run(directory);
   if (!run)
     return run.error();
   judged.worlds = worlds_of(std::move(*run));

@@ -230,12 +230,12 @@ class Epochs:
         key = str(sorted(options.items()))
         if key not in self.looks:
             self.looks[key] = self.look(part, options, rank, world)
-        remainder, shuffles = self.looks[key]
+        draws, remainder, shuffles = self.looks[key]
         if options.get("shuffle", True) and "set_epoch" in shape.offers and shuffles:
             contract["order"] = "shuffled"
         elif options.get("shuffle", True) is False:
             contract["order"] = "sequential"
-        contract.update(draws_of(part.thing))
+        contract.update(draws)
         contract["remainder"] = remainder
         if contract["remainder"] == "endless":
             contract.update(length="infinite", remainder="keep")
@@ -249,21 +249,22 @@ class Epochs:
         return contract
 
     def look(self, part, options, rank, world):
-        """What becomes of a remainder, of several lengths, and whether the order is another than that of the dataset."""
-        remainders, shuffles = set(), False
+        """How it draws, what becomes of a remainder, of several lengths, and whether the order is another than that of the
+        dataset."""
+        draws, remainders, shuffles = draws_of(part.thing), set(), False
         for count in lengths_to_look_at(world):
             items = Items([10 + i % 41 for i in range(count)])
             batches, ended = Loader(part.thing, items, options, rank, world, 1).epoch(0, 2 * count)
             if not ended:
-                return "endless", True
+                return draws, "endless", True
             own = [index for batch in batches for index in batch]
             shares = [own]
             if dist.is_initialized():
                 shares = [None] * world
                 dist.all_gather_object(shares, own)
-            remainders.add(remainder_of(shares, count, world, int(draws_of(part.thing).get("repeats", 1))))
+            remainders.add(remainder_of(shares, count, world, int(draws.get("repeats", 1))))
             shuffles = shuffles or any(not nearly_ascends(share) for share in shares)
-        return remainders.pop() if len(remainders) == 1 else "batches", shuffles
+        return draws, remainders.pop() if len(remainders) == 1 else "batches", shuffles
 
 
 def lengths_to_look_at(world):

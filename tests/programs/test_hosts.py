@@ -85,14 +85,18 @@ def on_two_hosts(folder, what):
     """What is stalled on both gets SIGTERM."""
     with Network() as network:
         hosts = [network.start(rank, folder / f"node{rank + 1}", what) for rank in range(2)]
-        end = time.monotonic() + 240
-        while any(host.poll() is None for host in hosts) and not is_stalled(folder) and time.monotonic() < end:
-            time.sleep(0.5)
-        for host in hosts:
-            if host.poll() is None:  # Its one child is lockstep, which ends the job on that host.
-                os.kill(int(pathlib.Path(f"/proc/{host.pid}/task/{host.pid}/children").read_text()), signal.SIGTERM)
-        for host in hosts:
-            host.wait(60)
+        try:
+            end = time.monotonic() + 240
+            while any(host.poll() is None for host in hosts) and not is_stalled(folder) and time.monotonic() < end:
+                time.sleep(0.5)
+            for host in hosts:
+                if host.poll() is None:  # Its one child is lockstep, which ends the job on that host.
+                    os.kill(int(pathlib.Path(f"/proc/{host.pid}/task/{host.pid}/children").read_text()), signal.SIGTERM)
+            for host in hosts:
+                host.wait(60)
+        finally:
+            for host in hosts:
+                host.kill()  # And with it all of its processes.
     runs = [str(folder / f"node{rank + 1}/run") for rank in range(2)]
     return sh(PROGRAM, "check", *runs), runs
 
