@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <tuple>
 #include <vector>
 
 namespace lockstep::checkers {
@@ -28,11 +29,17 @@ std::optional<SiteRef> line_of(const ByRank& loop) {
 
 Loops loops_of(const Run& run) {
   Loops loops;
+  std::map<std::tuple<std::string, std::string, std::uint32_t, std::uint32_t>, std::uint32_t>
+      loaders;  // The loaders of a rank are numbered among those of one kind, and line.
   for (const Process& process : run.processes) {
     if (!process.rank || process.watched == nullptr)
       continue;
-    for (const WatchedEpoch& epoch : process.watched->epochs)
-      loops[{epoch.loader, epoch.epoch}].emplace(*process.rank, &epoch);
+    for (const WatchedEpoch& epoch : process.watched->epochs) {
+      const auto number = static_cast<std::uint32_t>(loaders.size());
+      const auto [loader, made] =
+          loaders.try_emplace({epoch.sampler, epoch.place, epoch.replicas, epoch.loader}, number);
+      loops[{loader->second, epoch.epoch}].emplace(*process.rank, &epoch);
+    }
   }
   std::erase_if(loops, [&](const auto& loop) {
     return static_cast<std::int32_t>(loop.second.size()) != run.plan.world_size;

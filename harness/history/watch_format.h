@@ -192,7 +192,7 @@ struct WatchEpochRecord {
   std::uint64_t digests[kWatchBatches];  ///< Of the first batches; 0: not looked at.
   std::uint64_t share;                   ///< Samples of a share, as its sampler says.
   std::uint32_t replicas;                ///< And how many shares.
-  std::uint32_t loader;                  ///< Among those that were read, from 0.
+  std::uint32_t loader;                  ///< Among those of its sampler and line, from 1.
   std::uint32_t epoch;                   ///< Of this loader, from 1.
   std::uint32_t flags;
   std::uint32_t text_bytes;

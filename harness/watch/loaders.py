@@ -17,7 +17,8 @@ SHARE_LOOKED_AT = 32  # Samples of a share: who of the ranks received them.
 iterators = weakref.WeakKeyDictionary()
 # By sampler: of the share that it dealt out last the first samples, by place, whose it is, from 1, and what ordered it.
 shares = weakref.WeakKeyDictionary()
-loaders = {}  # By the identity of its sampler: a reference to that, its number, its epochs.
+loaders = {}  # By the identity of its sampler: a reference to that, its number among those of its kind, its epochs.
+kinds = {}  # How many loaders there were of each kind. Which identities are used again is each rank's own matter.
 written = [0]
 
 
@@ -27,14 +28,15 @@ def deals_out(sampler):
     return torchs is not None and getattr(type(sampler), "__iter__", None) is torchs.DistributedSampler.__iter__
 
 
-def loader_of(sampler):
+def loader_of(sampler, kind):
     known = loaders.get(id(sampler))
     if known is None or known[0]() is not sampler:
         try:
             reference = weakref.ref(sampler)
         except TypeError:  # A list, for instance: it is another loader each time.
             reference = lambda: None  # noqa: E731
-        known = loaders[id(sampler)] = [reference, len(loaders), 0]
+        kinds[kind] = kinds.get(kind, 0) + 1
+        known = loaders[id(sampler)] = [reference, kinds[kind], 0]
     return known
 
 
@@ -77,9 +79,7 @@ def tensors_of(batch, depth=0):
 class Loop:
     """One pass over a loader."""
 
-    def __init__(self, sampler, known):
-        known[2] += 1
-        self.loader, self.number = known[1], known[2]
+    def __init__(self, sampler):
         self.received = self.batches = self.order = 0
         self.indexed = True
         self.digests = []
@@ -99,6 +99,9 @@ class Loop:
                 self.replicas, self.share, self.sampler = replicas, share, type(each).__name__
                 head, self.share_of, self.seed = shares.get(each, ({}, 0, 0))
                 self.head = dict(head)
+        known = loader_of(sampler, (self.sampler, self.replicas, self.place))
+        known[2] += 1
+        self.loader, self.number = known[1:]
 
     def add(self, batch, indices):
         self.batches += 1
@@ -153,8 +156,7 @@ def received(iterator, batch, ended):
         state, attributes = iterator_of(iterator), vars(iterator)
         if ended:
             if state.loop is None and attributes["_num_yielded"] == 0 and not state.empty:
-                sampler = attributes["_index_sampler"]
-                state.loop, state.empty = Loop(sampler, loader_of(sampler)), True
+                state.loop, state.empty = Loop(attributes["_index_sampler"]), True
             if state.loop is not None:
                 state.loop.close(True)
             state.loop, state.drawn = None, []
@@ -163,8 +165,7 @@ def received(iterator, batch, ended):
             if state.loop is not None:
                 state.loop.close(False)
                 state.astray = len(state.drawn) != 1
-            sampler = attributes["_index_sampler"]
-            state.loop = Loop(sampler, loader_of(sampler))
+            state.loop = Loop(attributes["_index_sampler"])
         in_order = attributes.get("_in_order", True) and not state.astray
         state.loop.add(batch, state.drawn.pop(0) if in_order and state.drawn else None)
     except Exception as error:

@@ -196,6 +196,19 @@ TEST(LoadedData, SharesOfOrdersThatDiffer) {
   EXPECT_TRUE(checked(read({one}, {other})).findings.empty());
 }
 
+TEST(LoadedData, LoadersOfOneRankAreNobodyElses) {
+  WatchedEpoch first = pass(1, 7), second = pass(1, 8), own = pass(1, 9);
+  first.share_of = second.share_of = own.share_of = 1;
+  first.seed = 1;
+  second.seed = own.seed = 2;
+  own.loader = 1;
+  own.place = "/job/look.py:3";
+  second.loader = 1;
+  WatchedEpoch theirs = first, their_second = second;
+  theirs.share_of = their_second.share_of = 2;
+  EXPECT_TRUE(checked(read({first, own, second}, {theirs, their_second})).findings.empty());
+}
+
 TEST(LoadedData, SharesThatAreNotAlikeInTwoPasses) {
   const Verdict verdict =
       checked(read({cut_pass(1, 24), cut_pass(2, 24)}, {cut_pass(1, 20), cut_pass(2, 20)}));
