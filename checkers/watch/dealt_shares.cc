@@ -78,6 +78,34 @@ std::optional<Finding> shuffled_apart(const Loops& loops) {
   return std::nullopt;
 }
 
+/// Each rank gave its sampler a part of the data that is another than that of the others.
+std::optional<Finding> subsets_apart(const Loops& loops) {
+  for (const auto& [number, loop] : loops) {
+    if (!is_dealt_out_to_all(loop) || !all_are(loop, history::kEnded) ||
+        loop.begin()->second->share < kSamplesMin)
+      continue;
+    std::set<std::uint64_t> subsets;
+    for (const auto& [rank, epoch] : loop)
+      subsets.insert(epoch->subset);
+    if (subsets.contains(0) || subsets.size() == 1)
+      continue;
+    const WatchedEpoch& first = *loop.begin()->second;
+    Finding finding = finding_at(loop, Code::kSamplesMissed, Severity::kWarning);
+    finding.headline = fmt::format(
+        "ranks have different parts of the data, and {} gives each rank one of {} shares of its "
+        "part",
+        first.sampler, first.replicas);
+    finding.tell(EvidenceKind::kSample, finding.affected,
+                 "pass {}: a Subset of other indices on some ranks, of which each rank received {}",
+                 number.second, received_by_rank(loop));
+    finding.cause =
+        "either the Subset makes the shares or the sampler does; where random_split() made it, it "
+        "drew by another generator on each rank";
+    return finding;
+  }
+  return std::nullopt;
+}
+
 // --- Unequal lengths
 
 /// The sampler says that all shares are alike, and the ranks received more or less of them. By one
@@ -207,8 +235,9 @@ std::optional<Finding> missed(const Loops& loops) {
 
 std::vector<Finding> findings_of_shares(const Loops& loops) {
   std::vector<Finding> findings;
-  for (std::optional<Finding> found : {share_of_two(loops), shuffled_apart(loops), missed(loops),
-                                       unequal(loops), nothing(loops)}) {
+  for (std::optional<Finding> found :
+       {share_of_two(loops), shuffled_apart(loops), subsets_apart(loops), missed(loops),
+        unequal(loops), nothing(loops)}) {
     if (found)
       findings.push_back(std::move(*found));
   }

@@ -29,15 +29,15 @@ bool is_of_replica_of(const Member& member, const WatchedHandedIn& handed) {
          is_of_replica(member.process->sites[handed.site]);
 }
 
-/// At every first reduction of a replica's gradients that was looked at, and there are enough of
-/// them, all members of the group handed in the same.
+/// At every reduction of a replica's gradients that was looked at, and there are enough of them,
+/// all members of the group handed in the same.
 std::size_t same_handed_in(const GroupView& group) {
   std::map<std::uint64_t, std::vector<const WatchedHandedIn*>> places;
   for (const Member& member : group.members) {
     if (member.process->watched == nullptr)
       return 0;
     for (const WatchedHandedIn& handed : member.process->watched->handed_in) {
-      if (handed.sampled && handed.group == member.group && is_of_replica_of(member, handed))
+      if (handed.group == member.group && is_of_replica_of(member, handed))
         places[handed.position].push_back(&handed);
     }
   }
@@ -57,16 +57,33 @@ std::size_t same_handed_in(const GroupView& group) {
   return same;
 }
 
-/// The same indices, and the same data behind them: these are no files of the rank's own.
+/// Where no indices are known, one batch that comes again and again is made for a measurement.
+bool is_constant(const WatchedEpoch& epoch) {
+  return !epoch.has(history::kIndexed) && epoch.digests[0] == epoch.digests[1];
+}
+
+/// The same indices where they are known, and the same data behind them: these are no files of the
+/// rank's own.
 bool read_the_same(const ByRank& loop) {
-  const std::size_t looked_at =
-      std::min<std::size_t>(loop.begin()->second->batches, history::kWatchBatches);
-  const auto& digests = loop.begin()->second->digests;
-  return looked_at >= kBatchesMin && all_are(loop, history::kIndexed | history::kTrained) &&
-         std::all_of(digests.begin(), digests.begin() + static_cast<std::ptrdiff_t>(looked_at),
+  const WatchedEpoch& first = *loop.begin()->second;
+  const std::size_t looked_at = std::min<std::size_t>(first.batches, history::kWatchBatches);
+  return looked_at >= kBatchesMin && all_are(loop, history::kTrained) && !is_constant(first) &&
+         std::all_of(first.digests.begin(),
+                     first.digests.begin() + static_cast<std::ptrdiff_t>(looked_at),
                      [](std::uint64_t digest) { return digest != 0; }) &&
+         all_equal(loop, [](const WatchedEpoch& epoch) { return epoch.has(history::kIndexed); }) &&
          all_equal(loop, [](const WatchedEpoch& epoch) { return epoch.order; }) &&
          all_equal(loop, [](const WatchedEpoch& epoch) { return epoch.digests; });
+}
+
+std::string what_was_read(const ByRank& loop, std::uint32_t pass) {
+  const WatchedEpoch& first = *loop.begin()->second;
+  if (first.has(history::kIndexed))
+    return fmt::format(
+        "{} samples by {} in pass {} over the loader: the same indices and the same batches",
+        first.received, first.sampler, pass);
+  return fmt::format("the first {} batches in pass {} over the loader were the same",
+                     std::min<std::uint64_t>(first.batches, history::kWatchBatches), pass);
 }
 
 std::optional<Finding> overlap(const Job& job, const Loops& loops) {
@@ -74,21 +91,21 @@ std::optional<Finding> overlap(const Job& job, const Loops& loops) {
                                  [](const auto& each) { return read_the_same(each.second); });
   if (loop == loops.end())
     return std::nullopt;
+  const bool indexed = all_are(loop->second, history::kIndexed);
   for (const GroupView& group : job.groups()) {
     if (group.members.size() < 2)
       continue;
     const std::size_t same = same_handed_in(group);
     if (same < kReductionsMin)
       continue;
-    Finding finding = finding_at(loop->second, Code::kShardsOverlap, Severity::kError);
+    Finding finding = finding_at(loop->second, Code::kShardsOverlap,
+                                 indexed ? Severity::kError : Severity::kWarning);
     finding.headline =
         fmt::format("{} read the same samples in the same order, and computed the same",
                     words(finding.affected));
     finding.group = group.label();
-    finding.tell(
-        EvidenceKind::kSample, finding.affected,
-        "{} samples by {} in pass {} over the loader: the same indices and the same batches",
-        loop->second.begin()->second->received, sampler_of(loop->second), loop->first.second);
+    finding.tell(EvidenceKind::kSample, finding.affected, "{}",
+                 what_was_read(loop->second, loop->first.second));
     finding.tell(EvidenceKind::kValue, finding.affected,
                  "what they handed to the reduction of gradients was bit-identical at all {} "
                  "that were looked at",

@@ -50,6 +50,22 @@ bool may_be_packed(const Process& process, const Collective& call, std::uint64_t
   }
 }
 
+/// After the last step it shows what the ranks hold, to compare or to keep it: what it gives is in
+/// the place of nothing.
+bool only_shows(const WatchedValues& watched, const Collective& call) {
+  if (watched.last_step_ns == 0 || call.issued_ns <= watched.last_step_ns)
+    return false;
+  switch (call.op) {
+    case history::Op::kAllGather:
+    case history::Op::kAllGatherSingle:
+    case history::Op::kAllGatherCoalesced:
+    case history::Op::kGather:
+      return true;
+    default:
+      return call.reduce_op == history::ReduceOp::kMin || call.reduce_op == history::ReduceOp::kMax;
+  }
+}
+
 bool is_apart(const WatchedSight& sight) {
   return sight.all_have(history::kValueSeen) && !sight.values_equal();
 }
@@ -63,6 +79,7 @@ bool may_have_averaged(const WatchedSeries& series, As as, std::uint64_t since_n
     return call.issued_ns >= since_ns && call.issued_ns <= until_ns &&
            ((moves_floats(call) && extent(call) >= numel) ||
             (as == As::kAnything && may_be_packed(process, call, numel))) &&
+           !only_shows(*process.watched, call) &&
            !(call.site != 0 && is_of_replica(process.sites[call.site]));
   };
   return std::any_of(
@@ -108,6 +125,9 @@ void explain(Parting& parting) {
     parting.why = "the settings of the optimizer differ, and the gradients do not";
     if (before != nullptr && !before->settings_equal())
       parting.told_at = parting.first - 1;
+  } else if (at.other_optimizer) {
+    parting.code = Code::kOptimizerStateDiffers;
+    parting.why = "some ranks made another optimizer, whose state begins anew, and others did not";
   } else if (before == nullptr) {
     parting.why = "they differed when they were first watched";
   } else if (was_not_reduced(*before)) {
@@ -147,12 +167,27 @@ bool reducer_ran(const WatchedSeries& series, std::uint64_t since_ns, std::uint6
                      });
 }
 
+/// Of what came to the module after it was wrapped, with values of each rank's own.
+void explain_later_part(Parting& parting) {
+  const WatchedSeries& series = *parting.series;
+  if (series.tensor->at_start || series.tensor->reduced ||
+      !std::all_of(series.sights.begin(), series.sights.end(), was_not_reduced) ||
+      may_have_averaged(series, As::kAnything, /*since_ns=*/0))
+    return;
+  parting.code = Code::kOutsideBuckets;
+  parting.why =
+      "it was not there when its module was wrapped, and each rank has values of its own: right "
+      "where that part is each rank's own";
+}
+
 /// Of replicas that are given different gradients and never meet again. Who averages the parameters
 /// now and then may have done so since they were apart for the first time, and end in between.
 void explain_unreduced(Parting& parting) {
   const std::vector<WatchedSight>& sights = parting.series->sights;
-  if (parting.first == 0)
+  if (parting.first == 0) {
+    explain_later_part(parting);
     return;
+  }
   const std::uint64_t apart_ns = std::find_if(sights.begin(), sights.end(), is_apart)->at_ns;
   const WatchedSight& before = sights[parting.first - 1];
   // Who had no gradient yet was given the first one in between.
@@ -236,7 +271,8 @@ std::optional<Parting> parting_of(const WatchedSeries& series, Reduced replica) 
     parting.why =
         "another optimizer stepped its module before, by averaged gradients: right where "
         "each rank goes on alone from there";
-  if (phase || parting.code == Code::kInitialValue)  // Who asks for that may mean it.
+  const bool own_part = parting.code == Code::kOutsideBuckets && parting.first == 0;
+  if (phase || own_part || parting.code == Code::kInitialValue)  // Who asks for that may mean it.
     parting.severity = Severity::kNote;
   else if (replica == Reduced::kNoMore && reduced == 0)
     parting.severity = Severity::kWarning;

@@ -44,8 +44,8 @@ void each_time(Process& process, const Take& take) {
   each_at(watched.handed_in, take);
   each_at(watched.misuses, take);
   each_at(watched.epochs, take);
-  for (std::uint64_t* const time :
-       {&watched.first_ns, &watched.steady_since_ns, &watched.steady_until_ns})
+  for (std::uint64_t* const time : {&watched.first_ns, &watched.steady_since_ns,
+                                    &watched.steady_until_ns, &watched.last_step_ns})
     take(*time);
 }
 

@@ -14,7 +14,7 @@
 namespace lockstep::history {
 
 constexpr std::uint64_t kWatchMagic = 0x0a315754'4157534cULL;  // "LSWATW1\n"
-constexpr std::uint32_t kWatchVersion = 1;
+constexpr std::uint32_t kWatchVersion = 2;
 constexpr std::uint64_t kWatchBytes = 4ULL << 20;
 
 struct WatchHeader {
@@ -30,8 +30,9 @@ struct WatchHeader {
   std::uint64_t steady_ns;       ///< and in the later ones.
   std::uint64_t steady_since_ns, steady_until_ns;  ///< When these were; 0: not yet.
   std::uint64_t interval;                          ///< Collectives between two that are watched.
+  std::uint64_t last_step_ns;                      ///< When the last one was made, watched or not.
 };
-static_assert(sizeof(WatchHeader) == 96 && std::is_trivially_copyable_v<WatchHeader>);
+static_assert(sizeof(WatchHeader) == 104 && std::is_trivially_copyable_v<WatchHeader>);
 
 enum class WatchKind : std::uint32_t {
   kTensor = 1,
@@ -147,7 +148,7 @@ struct WatchHandedInRecord {
   std::uint32_t group;
   std::uint32_t site;
   std::uint32_t version;  ///< How often it was changed in place before; kNoVersion: nobody counts.
-  std::uint32_t sampled;  ///< 1: of the first ones of a group; 0: of those before a watched step.
+  std::uint32_t reserved;
 };
 static_assert(sizeof(WatchHandedInRecord) == 80);
 
@@ -199,8 +200,9 @@ struct WatchEpochRecord {
   std::uint32_t taken;  ///< Which of the first samples of the share were received: a bit for each.
   std::uint32_t share_of;  ///< Whose share it is, as its sampler says, from 1; 0: not known.
   std::uint32_t seed;      ///< What its sampler shuffled by: its seed and its epoch together.
+  std::uint64_t subset;  ///< Digest of the indices of the Subset that its sampler deals out, or 0.
 };
-static_assert(sizeof(WatchEpochRecord) == 112);
+static_assert(sizeof(WatchEpochRecord) == 120);
 
 constexpr std::uint32_t kWatchSlice = 4096;      ///< Elements of a tensor that are summed.
 constexpr std::uint32_t kWatchCallsOfLine = 64;  ///< That are looked at: the first ones.

@@ -89,8 +89,7 @@ bool take_handed_in(std::span<const std::byte> bytes, WatchedValues& values) {
   const auto record = fixed_part<WatchHandedInRecord>(bytes);
   if (record)
     values.handed_in.push_back({record->at_ns, record->position, record->numel, record->value,
-                                record->group, record->site, record->version,
-                                record->sampled != 0});
+                                record->group, record->site, record->version});
   return record.has_value();
 }
 
@@ -112,6 +111,7 @@ bool take_epoch(std::span<const std::byte> bytes, WatchedValues& values) {
                      .batches = record->batches,
                      .order = record->order,
                      .share = record->share,
+                     .subset = record->subset,
                      .replicas = record->replicas,
                      .loader = record->loader,
                      .epoch = record->epoch,
@@ -137,6 +137,7 @@ void take_counts(const WatchHeader& header, WatchedValues& values) {
   values.steady_since_ns = header.steady_since_ns;
   values.steady_until_ns = header.steady_until_ns;
   values.interval = header.interval;
+  values.last_step_ns = header.last_step_ns;
 }
 
 }  // namespace

@@ -44,7 +44,6 @@ struct WatchedHandedIn {
   std::uint64_t at_ns{}, position{}, numel{};
   history::WatchValue value{};
   std::uint32_t group{}, site{}, version{};
-  bool sampled{};
 };
 
 /// The words are those of history::WatchMisuseRecord.
@@ -56,7 +55,7 @@ struct WatchedMisuse {
 
 /// A loop over a DataLoader; the words are those of history::WatchEpochRecord.
 struct WatchedEpoch {
-  std::uint64_t at_ns{}, received{}, batches{}, order{}, share{};
+  std::uint64_t at_ns{}, received{}, batches{}, order{}, share{}, subset{};
   std::array<std::uint64_t, history::kWatchBatches> digests{};
   std::uint32_t replicas{}, loader{}, epoch{}, flags{}, taken{}, share_of{}, seed{};
   std::string sampler{};  ///< Its class.
@@ -75,6 +74,7 @@ struct WatchedValues {
   std::vector<std::string> unseen{};  ///< What was not watched, and why.
   std::uint64_t steps{}, watched{}, dropped{};
   std::uint64_t first_ns{}, steady_ns{}, steady_since_ns{}, steady_until_ns{}, interval{};
+  std::uint64_t last_step_ns{};  ///< When the last step was made, watched or not.
 };
 
 }  // namespace lockstep

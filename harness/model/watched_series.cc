@@ -39,6 +39,7 @@ class Collector {
   }
 
   void finish(std::vector<WatchedSeries>& all) {
+    take_later_ones();
     for (const Key& key : order_) {
       WatchedSeries series{.group = &group_,
                            .tensor = tensors_.at(key),
@@ -54,6 +55,28 @@ class Collector {
   }
 
  private:
+  /// An optimizer that some members alone made takes the place of the one before on these.
+  void take_later_ones() {
+    for (const Key& key : order_) {
+      const auto& [replica, name, optimizer] = key;
+      const auto before =
+          optimizer == 0 ? sights_.end() : sights_.find({replica, name, optimizer - 1});
+      if (before == sights_.end() || is_of_all(sights_[key]))
+        continue;
+      for (auto& [place, sight] : sights_[key]) {
+        const auto [at, made] = before->second.try_emplace(place, sight);
+        at->second.by_rank.merge(sight.by_rank);
+        at->second.other_optimizer = true;
+      }
+    }
+  }
+
+  [[nodiscard]] bool is_of_all(const std::map<Place, WatchedSight>& sights) const {
+    return std::any_of(sights.begin(), sights.end(), [&](const auto& sight) {
+      return sight.second.by_rank.size() == group_.members.size();
+    });
+  }
+
   void add(const Member& member, const WatchedTensor& tensor, const WatchedPoint& point,
            const history::WatchEntry& entry) {
     const Key key{tensor.replica, tensor.name, point.optimizer};

@@ -23,6 +23,7 @@ struct WatchedSight {
   std::uint64_t step{};   ///< As the first member counts the optimizer's steps.
   std::uint64_t at_ns{};  ///< When the last member had it.
   std::map<Rank, const history::WatchEntry*> by_rank{};
+  bool other_optimizer{};  ///< Some members step by one that they made later.
 
   [[nodiscard]] bool all_have(std::uint32_t flag) const;
   [[nodiscard]] bool any_has(std::uint32_t flag) const;

@@ -42,7 +42,9 @@ using history::WatchKind;
 void* arrive(void*, Arguments arguments, std::ptrdiff_t) {
   if (!watch->file.writes())
     return watch->python.new_number(0);
-  __atomic_fetch_add(&watch->file.header().steps, 1, __ATOMIC_RELAXED);
+  history::WatchHeader& header = watch->file.header();
+  __atomic_fetch_add(&header.steps, 1, __ATOMIC_RELAXED);
+  __atomic_store_n(&header.last_step_ns, history::clock_ns(CLOCK_MONOTONIC), __ATOMIC_RELAXED);
   return watch->python.new_number(
       static_cast<long long>(recorder->writer->issued_on({small(arguments[0])})));
 }

@@ -89,10 +89,10 @@ void* digest(void*, Arguments arguments, std::ptrdiff_t) {
 }
 
 /// epoch(loader, number, flags, received, batches, order, replicas, share, [digests], taken,
-///       share_of, seed, text)
+///       share_of, seed, subset, text)
 void* write_epoch(void*, Arguments arguments, std::ptrdiff_t) {
   const PythonApi& python = watch->python;
-  const char* const text = python.text(arguments[12]);
+  const char* const text = python.text(arguments[13]);
   if (text == nullptr || !watch->file.writes())
     return no_value();
   const std::lock_guard<std::mutex> lock(watch->mutex);
@@ -114,6 +114,7 @@ void* write_epoch(void*, Arguments arguments, std::ptrdiff_t) {
   record->taken = small(arguments[9]);
   record->share_of = small(arguments[10]);
   record->seed = small(arguments[11]);
+  record->subset = value(12);
   const auto digests = static_cast<std::size_t>(python.list_size(arguments[8]));
   for (std::size_t i = 0; i < std::min(digests, history::kWatchBatches); ++i) {
     record->digests[i] = static_cast<std::uint64_t>(
@@ -177,7 +178,7 @@ void look_at_handed_in(const Groups::Known& known, const Call& call) {
   const std::uint32_t group = known.handle.load(std::memory_order_relaxed);
   if (group >= kGroupsMax || exponents_of(call.input->scalar_type()).mask == 0)
     return;
-  const bool sampled = is_sampled(group, call);
+  const bool sampled = is_sampled(group, call);  // Counts, whatever is expected.
   if (!(is_expected(group) || sampled) || !watch->file.writes())
     return;
   const auto digest = digest_of(*call.input);
@@ -194,7 +195,6 @@ void look_at_handed_in(const Groups::Known& known, const Call& call) {
   record->value = digest->value;
   record->site = call.issue.site;
   record->version = version_of(*call.input);
-  record->sampled = sampled ? 1 : 0;
   watch->file.commit(*record);
 }
 

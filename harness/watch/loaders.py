@@ -12,6 +12,7 @@ LOOKED_AT = 4  # Batches of an epoch.
 EPOCHS = 512  # That are written down.
 ABOVE = (1 << 63) - 1
 
+SUBSET_LOOKED_AT = 1024  # Indices of a Subset.
 SHARE_LOOKED_AT = 32  # Samples of a share: who of the ranks received them.
 
 iterators = weakref.WeakKeyDictionary()
@@ -26,6 +27,18 @@ def deals_out(sampler):
     """As torch's own: others that declare shares may give less of them by design, or an order by choice."""
     torchs = sys.modules.get("torch.utils.data.distributed")
     return torchs is not None and getattr(type(sampler), "__iter__", None) is torchs.DistributedSampler.__iter__
+
+
+def subset_of(sampler):
+    """A digest of the indices of the Subset that it deals out; 0 where it deals out something else."""
+    dataset, subsets = attributes_of(sampler).get("dataset"), sys.modules.get("torch.utils.data.dataset")
+    if subsets is None or type(dataset) is not subsets.Subset:
+        return 0
+    indices = attributes_of(dataset).get("indices")
+    if type(indices) not in (list, tuple, range) or not indices:
+        return 0
+    some = tuple(indices[::max(1, len(indices) // SUBSET_LOOKED_AT)])
+    return hash((len(indices), some)) & ABOVE if all(type(index) is int for index in some) else 0
 
 
 def loader_of(sampler, kind):
@@ -86,7 +99,7 @@ class Loop:
         self.stepped = stepped[0]
         self.place = place_of_loop()
         self.flags = self.replicas = self.share = self.taken = 0
-        self.share_of = self.seed = 0
+        self.share_of = self.seed = self.subset = 0
         self.head = {}  # Of the share: what was not received so far, by place.
         self.sampler = type(sampler).__name__
         for each in samplers_of(sampler):
@@ -99,6 +112,7 @@ class Loop:
                 self.replicas, self.share, self.sampler = replicas, share, type(each).__name__
                 head, self.share_of, self.seed = shares.get(each, ({}, 0, 0))
                 self.head = dict(head)
+                self.subset = subset_of(each)
         known = loader_of(sampler, (self.sampler, self.replicas, self.place))
         known[2] += 1
         self.loader, self.number = known[1:]
@@ -125,7 +139,7 @@ class Loop:
         flags = self.flags | (ENDED if ended else 0) | (INDEXED if self.indexed else 0)
         flags |= TRAINED if stepped[0] != self.stepped else 0
         epoch(self.loader, self.number, flags, self.received, self.batches, self.order & ABOVE, self.replicas, self.share,
-              self.digests, self.taken, self.share_of, self.seed, f"{self.sampler}\n{self.place}")
+              self.digests, self.taken, self.share_of, self.seed, self.subset, f"{self.sampler}\n{self.place}")
 
 
 class Iterator:

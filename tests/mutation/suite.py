@@ -98,8 +98,12 @@ class Suite:
             limit_s = 30 + 10 * sum(self.cost[cell] for cell in some)
             cases = self.run(some, mutant.number, limit_s)
             if cases is None:
-                record |= self.time_out(some, limit_s) if record["outcome"] == "survived" else {}
-                break
+                late = self.time_out(some, limit_s)
+                if late["outcome"] == "time-out":
+                    record |= late if record["outcome"] == "survived" else {}
+                    break
+                undecided, looks = undecided or late, looks - 1  # A busy machine may be less so later.
+                continue
             for cell in some:
                 case = cases.get(cell, {"verdict": "pass"})
                 if case["verdict"] == "fail":

@@ -53,8 +53,7 @@ void hand_in(lockstep::Run& run, std::uint64_t zero, std::uint64_t one) {
       process.watched->handed_in.push_back({.position = at,
                                             .numel = 100,
                                             .value = {.digest = digest + at, .sums = {}, .norm = 1},
-                                            .site = 1,
-                                            .sampled = true});
+                                            .site = 1});
     }
   }
 }
@@ -194,6 +193,37 @@ TEST(LoadedData, SharesOfOrdersThatDiffer) {
   one.flags = other.flags = kWhole;
   one.replicas = other.replicas = 1;
   EXPECT_TRUE(checked(read({one}, {other})).findings.empty());
+}
+
+TEST(LoadedData, WhereNoIndicesAreKnownTheBatchesSpeak) {
+  const auto seen = [](std::uint64_t second) {
+    WatchedEpoch stream = pass(1, 0);
+    stream.flags = history::kEnded | history::kTrained;
+    stream.digests[1] = second;
+    lockstep::Run run = read({stream}, {stream});
+    hand_in(run, 5, 5);
+    return checked(run);
+  };
+  ASSERT_EQ(seen(2).findings.size(), 1U);
+  EXPECT_EQ(seen(2).findings[0].code, Code::kShardsOverlap);
+  EXPECT_EQ(seen(2).findings[0].severity, Severity::kWarning);
+  EXPECT_TRUE(seen(1).findings.empty());  // One batch again and again.
+}
+
+TEST(LoadedData, APartOfTheDataIsSharedOutAgain) {
+  const auto seen = [](std::uint64_t zero, std::uint64_t one) {
+    WatchedEpoch first = pass(1, 7), second = pass(1, 8);
+    first.share_of = 1;
+    second.share_of = 2;
+    first.subset = zero;
+    second.subset = one;
+    return checked(read({first}, {second}));
+  };
+  ASSERT_EQ(seen(3, 4).findings.size(), 1U);
+  EXPECT_EQ(seen(3, 4).findings[0].code, Code::kSamplesMissed);
+  EXPECT_EQ(seen(3, 4).findings[0].severity, Severity::kWarning);
+  EXPECT_TRUE(seen(3, 3).findings.empty());
+  EXPECT_TRUE(seen(0, 4).findings.empty());
 }
 
 TEST(LoadedData, LoadersOfOneRankAreNobodyElses) {

@@ -64,6 +64,23 @@ TEST(ReplicaDrift, TellsAStateThatOnlySomeRanksHave) {
   EXPECT_NE(verdict.findings[0].cause.find("on some ranks alone"), std::string::npos);
 }
 
+TEST(ReplicaDrift, TellsAnOptimizerThatOneRankMadeAnew) {
+  std::vector<Held> other = steady(9);
+  for (std::size_t step = 4; step < 9; ++step)
+    other[step].value = 2;
+  lockstep::Run run = watched({steady(9), other});
+  for (std::size_t step = 3; step < 9; ++step)
+    process_of(run, Rank{1}).watched->points[step].optimizer = 1;
+  const Verdict verdict = drift(run);
+  ASSERT_EQ(verdict.findings.size(), 1U);
+  EXPECT_EQ(verdict.findings[0].code, Code::kOptimizerStateDiffers);
+  EXPECT_NE(verdict.findings[0].cause.find("another optimizer"), std::string::npos);
+  for (std::size_t step = 3; step < 9; ++step)  // So did all.
+    process_of(run, Rank{0}).watched->points[step].optimizer = 1;
+  ASSERT_EQ(drift(run).findings.size(), 1U);
+  EXPECT_EQ(drift(run).findings[0].code, Code::kParameterDiffers);
+}
+
 TEST(ReplicaDrift, StaysSilentWhereTheyMeetAgain) {
   std::vector<Held> other = steady(9);
   for (std::size_t step = 2; step < 7; ++step)
@@ -84,7 +101,7 @@ TEST(ReplicaDrift, StaysSilentWhereGradientsWereNeverAveragedAndParametersMayBe)
 /// as the parameter has, at `moved_ns`.
 TEST(ReplicaDrift, StaysSilentWhereTheLastPeriodOfAnAveragingIsNotOver) {
   const auto seen = [](std::uint64_t moved_ns, history::DType as = history::DType::kFloat32,
-                       std::uint64_t numel = 8) {
+                       std::uint64_t numel = 8, history::Op op = history::Op::kAllReduce) {
     std::vector<Held> one = steady(14), other = steady(14);
     for (std::size_t step = 1; step < 14; ++step) {
       other[step].gradient = 2;
@@ -95,6 +112,8 @@ TEST(ReplicaDrift, StaysSilentWhereTheLastPeriodOfAnAveragingIsNotOver) {
       Process& process = process_of(run, Rank{rank});
       process.collectives[0].issued_ns = moved_ns;
       process.collectives[0].dtype = as;
+      process.collectives[0].op = op;
+      process.watched->last_step_ns = kStart + 20 * kMs;
       process.collectives[0].numel_in = process.collectives[0].numel_out = numel;
       for (std::size_t step = 1; step < 14; ++step)  // No multiple.
         process.watched->points[step].entries[0].gradient.sums[static_cast<std::size_t>(rank)] = 0;
@@ -108,6 +127,13 @@ TEST(ReplicaDrift, StaysSilentWhereTheLastPeriodOfAnAveragingIsNotOver) {
   EXPECT_EQ(seen(kStart + 5 * kMs, history::DType::kInt8).outcome, Outcome::kPass);
   EXPECT_EQ(seen(kStart + 5 * kMs, history::DType::kUInt8, 1).outcome, Outcome::kPass);
   EXPECT_EQ(seen(kStart + 5 * kMs, history::DType::kInt64).findings.size(), 1U);
+  // Averaged once at the end; gathered there, to be compared or kept; gathered between two steps.
+  const auto gathered = [&](std::uint64_t ns) {
+    return seen(ns, history::DType::kFloat32, 8, history::Op::kAllGather);
+  };
+  EXPECT_EQ(seen(kStart + 21 * kMs).outcome, Outcome::kPass);
+  EXPECT_EQ(gathered(kStart + 21 * kMs).findings.size(), 1U);
+  EXPECT_EQ(gathered(kStart + 19 * kMs).outcome, Outcome::kPass);
 }
 
 TEST(ReplicaDrift, CannotDecideWhereTooLittleWasSeen) {
