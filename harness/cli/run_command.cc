@@ -131,7 +131,6 @@ launch::RunJobOptions job_options(const RunCommand& command, const history::RunD
   options.journal = &records.journal;
   options.follower = &records.follower;
   options.stop_when = records.certain_hang;
-  options.learn_quiet = true;
   options.sample_pause_max = session::kLookAtLeastEvery;
   options.keep = command.keep;
   options.allowed_survivors = command.allowed_survivors;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "harness/base/clock.h"
 #include "harness/os/awaited.h"
@@ -15,13 +16,15 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstPause{250};
+// Of looks at ranks that go on now and then: so many times as long as one takes the next one waits.
+constexpr int kPauseOfLooks = 50;
+constexpr milliseconds kPauseOfLooksMax{1'000};
 // From letting the threads go after their stacks were copied until they sleep again, with room to
 // spare.
 constexpr milliseconds kSettle{20};
 constexpr milliseconds kStackLimit{500};     // for the stacks of one process
 constexpr milliseconds kStacksLimit{1'500};  // and of all
 constexpr milliseconds kWatchEveryMax{500};
-constexpr milliseconds kQuietMax{3'000};
 constexpr std::size_t kThreadsMax = 64;
 constexpr std::size_t kChildrenMax = 32;
 
@@ -62,6 +65,19 @@ std::set<std::int32_t> issuers_of(const Process* process, std::int32_t pid) {
   return threads;
 }
 
+/// The processor time of this thread, until it goes.
+class Taken {
+ public:
+  explicit Taken(std::uint64_t& sum_ns) : sum_ns_(sum_ns) {}
+  ~Taken() { sum_ns_ += thread_cpu_ns() - begun_ns_; }
+  Taken(const Taken&) = delete;
+  Taken& operator=(const Taken&) = delete;
+
+ private:
+  std::uint64_t& sum_ns_;
+  std::uint64_t begun_ns_{thread_cpu_ns()};
+};
+
 }  // namespace
 
 void Prober::something_happened() {
@@ -83,17 +99,21 @@ std::optional<std::string> Prober::step(const std::vector<Watched>& processes) {
   sampler_.release();
   options_.follower->poll();
   const bool still = someone_stands_still(processes);
-  if (!still || stage_ == Stage::kWatching) {
-    const bool look = still && Clock::now() >= not_before_;
-    if (look) {
+  const bool moved = last_move_ > look_began_;  // A look that began before is of no one instant.
+  if (!still || moved || stage_ == Stage::kWatching) {
+    if (still && (moved ? may_look_again() : Clock::now() >= not_before_)) {
+      look_began_ = Clock::now();
+      look_took_ns_ = 0;
+      const Taken taken(look_took_ns_);
       sample_stacks(processes);
       go_on(Stage::kFirstReading, kSettle);
     } else {
-      go_on(Stage::kWatching,
-            std::clamp(pause_ / 4, options_.quiet_before_samples, kWatchEveryMax));
+      const milliseconds pause = moved ? kFirstPause : pause_;
+      go_on(Stage::kWatching, std::clamp(pause / 4, options_.quiet_before_samples, kWatchEveryMax));
     }
     return std::nullopt;
   }
+  const Taken taken(look_took_ns_);
   read_states(processes);
   if (stage_ == Stage::kFirstReading) {
     go_on(Stage::kSecondReading, options_.between_samples);
@@ -101,10 +121,19 @@ std::optional<std::string> Prober::step(const std::vector<Watched>& processes) {
   }
   options_.follower->poll();
   std::optional<std::string> reason = options_.stop_when(options_.follower->run());
+  pause_ = std::exchange(fruitless_, last_move_) == last_move_
+               ? std::min(pause_ * 2, options_.sample_pause_max)
+               : kFirstPause;
   not_before_ = Clock::now() + pause_;
-  pause_ = std::min(pause_ * 2, options_.sample_pause_max);
   go_on(Stage::kWatching, options_.quiet_before_samples);
   return reason;
+}
+
+/// Looks at a job that has moved since the last one.
+bool Prober::may_look_again() const {
+  const auto pause = std::chrono::duration_cast<milliseconds>(
+      std::chrono::nanoseconds(look_took_ns_ * kPauseOfLooks));
+  return Clock::now() >= look_began_ + std::min(pause, kPauseOfLooksMax);
 }
 
 void Prober::notice_moves(const std::vector<Watched>& processes) {
@@ -138,24 +167,13 @@ bool Prober::someone_stands_still(const std::vector<Watched>& processes) {
     const std::optional<history::Head> head = options_.follower->head(watched.id.pid);
     Stillness& seen = still_[watched.id.pid];
     if (seen.head != head) {
-      went_on(seen, now);
       seen = {.head = head, .since = now};
       last_move_ = now;
     }
     seen.outstanding = has_outstanding(*process);
-    still |= seen.outstanding && now - seen.since >= quiet_;
+    still |= seen.outstanding && now - seen.since >= options_.quiet_before_samples;
   }
   return still;
-}
-
-// Jobs that wait for each other now and then are not to be disturbed each time.
-void Prober::went_on(const Stillness& before, Clock::time_point now) {
-  if (!options_.learn_quiet || !before.outstanding)
-    return;
-  const auto lasted = std::chrono::duration_cast<milliseconds>(now - before.since);
-  quiet_ = std::clamp(lasted * 3 / 2, quiet_, kQuietMax);
-  pause_ = kFirstPause;
-  not_before_ = {};
 }
 
 void Prober::sample_stacks(const std::vector<Watched>& processes) {

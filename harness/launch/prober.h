@@ -37,10 +37,7 @@ struct ProbeOptions {
   std::chrono::milliseconds quiet_before_samples{60};
   std::chrono::milliseconds between_samples{200};
   std::chrono::milliseconds sample_pause_max{
-      5'000};  ///< Pauses double up to this while nothing is proven.
-  /// The processes are driven by nobody of ours, so that what they usually take is learnt: they
-  /// stand still when they do for longer than they did before.
-  bool learn_quiet{};
+      5'000};          ///< Pauses double up to this while nothing is proven.
   bool all_threads{};  ///< Stacks of every thread, not only of those that issue collectives.
 };
 
@@ -55,7 +52,7 @@ class Prober {
   using Clock = std::chrono::steady_clock;
 
   Prober(const ProbeOptions& options, os::StackSampler& sampler)
-      : options_(options), sampler_(sampler), quiet_(options.quiet_before_samples) {}
+      : options_(options), sampler_(sampler) {}
 
   /// Does what is due now. A value: StopWhen's reason to stop.
   std::optional<std::string> step(const std::vector<Watched>& processes);
@@ -80,10 +77,10 @@ class Prober {
     bool outstanding{};
   };
 
+  [[nodiscard]] bool may_look_again() const;
   /// Takes the new heads in. True if a rank that has something outstanding stands still for long
   /// enough.
   bool someone_stands_still(const std::vector<Watched>& processes);
-  void went_on(const Stillness& before, Clock::time_point now);
   void sample_stacks(const std::vector<Watched>& processes);
   void sample_stack(const Watched& watched, std::int32_t tid, Clock::time_point deadline);
   void add_python_frames(StackSample& sample) const;
@@ -105,8 +102,10 @@ class Prober {
   Clock::time_point due_{Clock::time_point::max()};  // Until something happens.
   Clock::time_point not_before_{};
   Clock::time_point last_move_{Clock::now()};
+  Clock::time_point look_began_{};  // The last one.
+  Clock::time_point fruitless_{};   // The last move before a look that proved nothing.
+  std::uint64_t look_took_ns_{};    // Of a processor.
   std::chrono::milliseconds pause_{};
-  std::chrono::milliseconds quiet_;
   std::map<std::int32_t, Stillness> still_{};       // By pid.
   std::vector<os::PythonThread> python_threads_{};  // Of the process that is being looked at.
   bool refusal_noted_{};

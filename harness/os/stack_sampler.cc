@@ -11,6 +11,7 @@
 #include <optional>
 #include <utility>
 
+#include "harness/os/function_name.h"
 #include "harness/os/process_memory.h"
 #include "harness/os/thread_snapshot.h"
 
@@ -50,7 +51,7 @@ std::string executable_mappings(std::int32_t pid) {
 }
 
 // The functions of mapped objects, by object and offset. Processes that have the same ones at other
-// places share them: to find one in a large object takes up to a tenth of a second.
+// places share them.
 using FunctionNames = std::map<std::pair<std::string, Dwarf_Addr>, std::string>;
 
 // One file at one path, whatever mount namespace that is seen in.
@@ -144,8 +145,8 @@ class Image {
                           Dwarf_Addr bytes) {
     const auto [known, fresh] =
         names_.try_emplace({identity_of(module, frame.module, bytes), frame.offset});
-    if (const char* symbol = fresh ? dwfl_module_addrname(module, address) : nullptr)
-      known->second = demangled(symbol);
+    if (fresh)
+      known->second = demangled(function_name(module, address).c_str());
     return known->second;
   }
 
