@@ -61,9 +61,11 @@ Result<std::string> all_sources(const fs::path& root) {
   std::sort(files.begin(), files.end());
   std::string text;
   for (const fs::path& file : files) {
-    std::ifstream stream(file, std::ios::binary);
     text.append(file.lexically_relative(root).string());
-    text.append(std::istreambuf_iterator<char>(stream), {});
+    const std::size_t before = text.size(), bytes = fs::file_size(file, failed);
+    text.resize(before + (failed ? 0 : bytes));
+    std::ifstream(file, std::ios::binary)
+        .read(text.data() + before, static_cast<std::streamsize>(text.size() - before));
   }
   return text;
 }
@@ -105,7 +107,7 @@ Words shim_arguments(const fs::path& sources) {
 
 /// The beginning of the names of all taps of these sources, see tap_folder().
 Result<std::string> all_taps(const fs::path& sources) {
-  const Result<std::string> text = all_sources(sources);
+  static const Result<std::string> text = all_sources(sources);  // Beside this program: one place.
   if (!text)
     return text.error();
   const Result<fs::path> cache = cache_folder("tap");

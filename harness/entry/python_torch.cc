@@ -10,6 +10,7 @@
 #include <fstream>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "harness/entry/cache.h"
 #include "harness/entry/tool.h"
@@ -37,49 +38,92 @@ print('torch-end')
 )";
 constexpr std::string_view kAnswer = "\ntorch-root=", kEnd = "torch-end\n";
 
+/// When it was changed last; 0 where it is not there.
+long time_of(const std::string& path) {
+  struct stat is {};
+  return ::stat(path.c_str(), &is) == 0 ? is.st_mtim.tv_sec * 1'000'000'000L + is.st_mtim.tv_nsec
+                                        : 0;
+}
+
 /// Lines of an answer: the folder of torch, then "TIME PATH" for what it depends on.
 bool still_holds(std::istream& lines) {
   std::string line;
   bool any = false;
   while (std::getline(lines, line)) {
     const std::size_t space = line.find(' ');
-    struct stat is {};
-    const bool there = ::stat(line.c_str() + space + 1, &is) == 0;
-    const long changed = there ? is.st_mtim.tv_sec * 1'000'000'000L + is.st_mtim.tv_nsec : 0;
-    if (space == std::string::npos || line.substr(0, space) != std::to_string(changed))
+    if (space == std::string::npos ||
+        line.substr(0, space) != std::to_string(time_of(line.substr(space + 1))))
       return false;
     any = true;
   }
   return any;
 }
 
-/// A script may start this interpreter here and that one elsewhere; and what is in the current
-/// folder comes first.
-bool can_be_remembered(const std::string& python) {
-  char magic[4] = {};
-  std::ifstream(python, std::ios::binary).read(magic, sizeof magic);
+/// What a version manager's script goes by, from here up: the interpreter that it starts.
+std::vector<fs::path> versions_from_here() {
+  std::vector<fs::path> files;
+  const auto add = [&](const char* variable, const char* below, const char* name) {
+    if (const char* const folder = std::getenv(variable))
+      files.push_back(fs::path(folder) / below / name);
+  };
+  add("PYENV_ROOT", "", "version");
+  add("HOME", ".pyenv", "version");
   std::error_code failed;
-  return std::memcmp(magic, "\177ELF", sizeof magic) == 0 && !fs::exists("torch", failed) &&
-         !fs::exists("torch.py", failed);
+  for (fs::path folder = fs::current_path(failed); !failed; folder = folder.parent_path()) {
+    files.push_back(folder / ".python-version");
+    if (folder == folder.parent_path())
+      break;
+  }
+  return files;
+}
+
+enum class Kind : std::uint8_t { kInterpreter, kVersionManager, kOther };
+
+/// Another script, or a program of another name, may start this interpreter here and that one
+/// elsewhere.
+Kind kind_of(const std::string& python) {
+  std::string head(4096, 0);
+  std::ifstream file(python, std::ios::binary);
+  file.read(head.data(), static_cast<std::streamsize>(head.size()));
+  head.resize(static_cast<std::size_t>(file.gcount()));
+  std::error_code failed;
+  if (head.starts_with("\177ELF"))
+    return fs::canonical(python, failed).filename().string().starts_with("python")
+               ? Kind::kInterpreter
+               : Kind::kOther;
+  return head.starts_with("#!") && head.find("pyenv\" exec ") != std::string::npos
+             ? Kind::kVersionManager
+             : Kind::kOther;
+}
+
+/// What is in the current folder comes first.
+bool can_be_remembered(Kind kind) {
+  std::error_code failed;
+  return kind != Kind::kOther && !fs::exists("torch", failed) && !fs::exists("torch.py", failed);
 }
 
 std::optional<fs::path> answer_file(const std::string& python) {
   const Result<fs::path> folder = cache_folder("asked");
-  if (!folder || !can_be_remembered(python))
+  const Kind kind = kind_of(python);
+  if (!folder || !can_be_remembered(kind))
     return std::nullopt;
   std::string key = python;
+  if (kind == Kind::kVersionManager) {
+    for (const fs::path& file : versions_from_here())
+      key += fmt::format("\n{} {}", file.string(), time_of(file.string()));
+  }
   for (const char* const name : {"VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONNOUSERSITE",
-                                 "PYTHONUSERBASE", "PYTHONSAFEPATH", "HOME"}) {
+                                 "PYTHONUSERBASE", "PYTHONSAFEPATH", "PYENV_VERSION", "HOME"}) {
     const char* const value = std::getenv(name);
     key += fmt::format("\n{}={}", name, value == nullptr ? "" : value);
   }
   return *folder / fmt::format("{:016x}", history::hash_bytes(key.data(), key.size()));
 }
 
-std::string remembered(const fs::path& file) {
+std::optional<std::string> remembered(const fs::path& file) {
   std::ifstream lines(file);
   std::string root;
-  return std::getline(lines, root) && still_holds(lines) ? root : "";
+  return std::getline(lines, root) && still_holds(lines) ? std::optional(root) : std::nullopt;
 }
 
 /// Whole or not at all.
@@ -96,8 +140,8 @@ void remember(const fs::path& file, const std::string& answer) {
 PythonsTorch ask_for_torch(const std::string& python) {
   const std::optional<fs::path> file = answer_file(python);
   if (file) {
-    if (const std::string root = remembered(*file); !root.empty())
-      return {true, root};
+    if (const std::optional<std::string> root = remembered(*file))
+      return {true, *root};
   }
   const ToolResult probe = run_tool({python, "-c", kProbe});
   const std::size_t at = probe.output.rfind(kAnswer);
@@ -106,7 +150,7 @@ PythonsTorch ask_for_torch(const std::string& python) {
   const std::string answer = probe.output.substr(at + kAnswer.size());
   std::string root = answer.substr(0, answer.find('\n'));
   root.resize(root.find_last_not_of('\r') + 1);
-  if (file && !root.empty() && answer.ends_with(kEnd))
+  if (file && answer.ends_with(kEnd))
     remember(*file, answer.substr(0, answer.size() - kEnd.size()));
   return {true, root};
 }

@@ -296,9 +296,32 @@ TEST_F(Launcher, WhatAPythonSaidIsRememberedAsLongAsNothingHasChanged) {
   answer.replace(0, root.size(), "/elsewhere");
   remember();
   EXPECT_EQ(entry::ask_for_torch(LOCKSTEP_PYTHON).root, "/elsewhere");
+  answer.replace(0, answer.find('\n'), "");  // It has none.
+  remember();
+  EXPECT_EQ(entry::ask_for_torch(LOCKSTEP_PYTHON).root, "");
   answer.insert(answer.find('\n') + 1, "1");  // Of the interpreter, when it was changed.
   remember();
   EXPECT_EQ(entry::ask_for_torch(LOCKSTEP_PYTHON).root, root);
+}
+
+TEST_F(Launcher, WhatAVersionManagerStartsIsRememberedForThisVersion) {
+  const Variable cache("XDG_CACHE_HOME", folder_.c_str());
+  const auto asked = [&] { return fs::exists(folder_ / "asked"); };
+  const auto root_of = [&](const std::string& what) {
+    script("bin/python3", fmt::format("touch {}/asked\n{}", folder_.string(), what));
+    entry::ask_for_torch((folder_ / "bin/python3").string());
+    fs::remove(folder_ / "asked");
+    return entry::ask_for_torch((folder_ / "bin/python3").string()).root;
+  };
+  const std::string real = "exec " LOCKSTEP_PYTHON " \"$@\"\n";
+  const std::string root = entry::ask_for_torch(LOCKSTEP_PYTHON).root;
+  EXPECT_EQ(root_of(real), root);
+  EXPECT_TRUE(asked()) << "any script may start another one next time";
+  EXPECT_EQ(root_of(real + "exec \"/x/pyenv\" exec \"$program\""), root);
+  EXPECT_FALSE(asked());
+  const Variable version("PYENV_VERSION", "another");
+  EXPECT_EQ(entry::ask_for_torch((folder_ / "bin/python3").string()).root, root);
+  EXPECT_TRUE(asked());
 }
 
 TEST_F(Launcher, ThatNamesNoTorchIsEnteredWhereThereIsATap) {
