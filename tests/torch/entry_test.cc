@@ -2,6 +2,7 @@
 
 #include "harness/entry/entry.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <unistd.h>
 
