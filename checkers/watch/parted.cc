@@ -271,8 +271,17 @@ std::optional<Parting> parting_of(const WatchedSeries& series, Reduced replica) 
     parting.why =
         "another optimizer stepped its module before, by averaged gradients: right where "
         "each rank goes on alone from there";
+  const bool alone =
+      parting.code == Code::kGradientNotSynchronised && reduced == 0 &&
+      (replica == Reduced::kNever || replica == Reduced::kNoMore) &&
+      std::all_of(sights.begin() + static_cast<std::ptrdiff_t>(parting.told_at), sights.end(),
+                  [](const WatchedSight& sight) { return sight.all_have(history::kAlone); });
+  if (alone)
+    parting.why =
+        "its forwards were within no_sync() from there on: right where each rank goes on alone";
   const bool own_part = parting.code == Code::kOutsideBuckets && parting.first == 0;
-  if (phase || own_part || parting.code == Code::kInitialValue)  // Who asks for that may mean it.
+  if (phase || alone || own_part ||
+      parting.code == Code::kInitialValue)  // Who asks for that may mean it.
     parting.severity = Severity::kNote;
   else if (replica == Reduced::kNoMore && reduced == 0)
     parting.severity = Severity::kWarning;

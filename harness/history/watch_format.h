@@ -94,6 +94,7 @@ enum WatchEntryFlag : std::uint32_t {
   kGradientNotFinite = 1U << 4,
   kStateNotFinite = 1U << 5,
   kHooked = 1U << 6,  ///< Its replica has a communication hook of the program's.
+  kAlone = 1U << 7,   ///< Its replica's last forward was within no_sync().
 };
 
 /// What is known of one tensor: a digest of its bytes, and of a slice of its elements (the same

@@ -92,13 +92,12 @@ struct SeenParameter {
   std::vector<at::Tensor> state{};
 };
 
-/// (id, hooked, parameter, state)
+/// (id, flags, parameter, state)
 SeenParameter seen_of(void* tuple) {
   const PythonApi& python = watch->python;
   SeenParameter seen;
   seen.entry.tensor = small(python.tuple_item(tuple, 0));
-  if (python.number(python.tuple_item(tuple, 1)) != 0)
-    seen.entry.flags |= history::kHooked;
+  seen.entry.flags |= small(python.tuple_item(tuple, 1)) & (history::kHooked | history::kAlone);
   seen.value = tensor_of(python, python.tuple_item(tuple, 2));
   if (seen.value.defined())
     seen.gradient = seen.value.unsafeGetTensorImpl()->grad();  // Which warns of nothing.

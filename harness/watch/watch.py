@@ -21,6 +21,7 @@ import weakref
 
 OFTEN = 16  # The first steps: 1, 2, 4, 8, 16.
 IGNORED, BUFFER, LOOSE, AT_START, LATE = 2, 4, 8, 16, 32  # As watch_format.h has them.
+HOOKED, ALONE = 64, 128
 AFTER_BROADCAST = (1 << 32) - 1
 WORLD = 0  # The first group of the process.
 
@@ -93,22 +94,24 @@ class Replica:
 
     def buffers(self):
         """As points have them: the program may have put others in their places."""
-        hooked = "buffer_hook" in attributes_of(self.wrapper())
+        flags = HOOKED if "buffer_hook" in attributes_of(self.wrapper()) else 0
         for name, buffer in self.tensors("_buffers"):
             if name not in self.ids:
                 self.define(name, buffer, BUFFER)
             if self.ids[name] is not None and is_plain(buffer):
-                yield self.ids[name], hooked, buffer, []
+                yield self.ids[name], flags, buffer, []
 
     def ids_of_parameters(self):
         """As the module is now: parameters come and go."""
         found = {}
-        hooked = bool(attributes_of(self.wrapper()).get("_comm_hooks"))
+        attributes = attributes_of(self.wrapper())
+        flags = HOOKED if attributes.get("_comm_hooks") else 0
+        flags |= ALONE if attributes.get("require_forward_param_sync") is False else 0
         for name, parameter in self.tensors("_parameters"):
             if name not in self.ids:
                 self.define(name, parameter)
             if self.ids[name] is not None and is_plain(parameter):
-                found[id(parameter)] = self.ids[name], hooked
+                found[id(parameter)] = self.ids[name], flags
         return found
 
 
@@ -130,7 +133,7 @@ class Loose:
             if i not in self.ids:
                 self.ids[i] = tensor(WORLD, self.number, 0, self.prefix + str(i), parameter, LOOSE)
             if self.ids[i] is not None:
-                found[id(parameter)] = self.ids[i], False
+                found[id(parameter)] = self.ids[i], 0
         return found
 
 

@@ -212,7 +212,9 @@ TEST(ReplicaDrift, ANoteWhereEachRankGoesOnAloneWithAnotherOptimizer) {
     other[step].gradient = 2;
     other[step].value = step > 4 ? 2 : 1;
   }
-  const auto seen = [&](std::uint32_t optimizer) {
+  const auto seen = [&](std::uint32_t optimizer, std::uint32_t flags = 0) {
+    for (std::size_t step = 4; step < 10; ++step)
+      one[step].flags = other[step].flags = flags;
     lockstep::Run run = watched({one, other});
     for (std::int32_t rank = 0; rank < 2; ++rank) {
       for (std::size_t step = 4; step < 10; ++step) {
@@ -228,6 +230,8 @@ TEST(ReplicaDrift, ANoteWhereEachRankGoesOnAloneWithAnotherOptimizer) {
   EXPECT_EQ(seen(1).outcome, Outcome::kPass);
   ASSERT_EQ(seen(0).findings.size(), 1U);  // By the same one it may be a mistake.
   EXPECT_EQ(seen(0).findings[0].severity, Severity::kWarning);
+  ASSERT_EQ(seen(0, history::kAlone).findings.size(), 1U);  // By no_sync() it is asked for.
+  EXPECT_EQ(seen(0, history::kAlone).findings[0].severity, Severity::kNote);
 }
 
 /// What each rank adds to its gradient after the reducer has averaged it.
