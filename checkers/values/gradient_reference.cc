@@ -186,6 +186,33 @@ class Judge {
     return k;
   }
 
+  /// What is too much in all gradients of a step is what the step before had left in them.
+  bool keeps_those_before(std::int64_t step) {
+    bool any = false;
+    for (const auto& [key, subject] : subjects_) {
+      if (subject.step != step)
+        continue;
+      const auto last = subjects_.find({step - 1, std::get<1>(key), subject.name});
+      for (const auto& [rank, observation] : subject.actual) {
+        const Observation* right = subject.right_for(rank);
+        if (right == nullptr || last == subjects_.end() || last->second.actual.count(rank) == 0)
+          return false;
+        auto x = comparison_.load(*observation);
+        const auto earlier = comparison_.load(*last->second.actual.at(rank));
+        const auto reference = comparison_.load(*right);
+        if (!x || !earlier || !reference || x->values.size() != earlier->values.size())
+          return false;
+        for (std::size_t i = 0; i < x->values.size(); ++i)
+          x->values[i] -= earlier->values[i];
+        const NumberRule rule = number_rule(run_.plan, observation->dtype);
+        if (distance(rule, *x, *reference, comparison_.permutations_of(subject, rank)).ratio > 1)
+          return false;
+        any = true;
+      }
+    }
+    return any;
+  }
+
   Finding finding(std::int64_t step, const Wrong& wrong) {
     Finding finding;
     finding.step = step;
@@ -207,6 +234,11 @@ class Judge {
     }
     if (finding.headline.empty())
       finding.headline = headline(code, finding);
+    if (code == Code::kGradientWrong && keeps_those_before(step)) {
+      finding.confidence = Confidence::kCertain;
+      finding.cause = fmt::format(
+          "what step {} gave is still in them: they are not zero when a step begins", step - 1);
+    }
     return finding;
   }
 
