@@ -20,16 +20,29 @@ int place_of(const Fault& fault) {
   return row_of(fault.code).precedence;
 }
 
+/// Whether it depends on what ranks are to be given, and is no fault whatever that may be.
+bool of_shares(Code code) {
+  return code != Code::kNotReshuffled && code != Code::kWrongLength &&
+         code != Code::kIndexOutOfRange;
+}
+
 class Judge {
  public:
   explicit Judge(const Run& run) : run_(run), sampled_(sampled(run)) {}
 
   Verdict verdict() {
     Verdict verdict{.name = "sampler-shards"};
-    if (!sampled_.any || sampled_.promise.draws.empty())
+    const bool silent = sampled_.promise.draws.empty();
+    if (!sampled_.any || (silent && sampled_.promise.order.empty()))
       return verdict.skip(sampled_.any ? "the sampler declares nothing of what it gives to ranks"
                                        : "no sampler was observed");
     find_faults();
+    if (silent) {
+      std::erase_if(found_, [](const Found& found) { return of_shares(found.fault.code); });
+      // That its order and its length are true says nothing of the shares.
+      if (found_.empty())
+        return verdict.skip("the sampler declares nothing of what it gives to ranks");
+    }
     verdict.examined["epochs"] = sampled_.epochs.size();
     for (const SampledEpoch& epoch : sampled_.epochs) {
       for (const auto& [rank, shard] : epoch.shards)
