@@ -46,11 +46,11 @@ std::vector<SiteRef> lines_of(const Process& process, const Collective& call) {
   return lines;
 }
 
-/// Of "file:line".
-std::optional<SiteRef> definition(const Run& run) {
-  const std::string at = run.plan.declared("defined_at");
+/// A place of its source, "file:line".
+std::optional<SiteRef> declared_at(const Run& run, const char* which, const char* role) {
+  const std::string at = run.plan.declared(which);
   const std::size_t colon = at.rfind(':');
-  SiteRef site{.rank = Rank{0}, .role = "defines"};
+  SiteRef site{.rank = Rank{0}, .role = role};
   if (colon == std::string::npos ||
       std::from_chars(at.data() + colon + 1, at.data() + at.size(), site.line).ec != std::errc{})
     return std::nullopt;
@@ -101,13 +101,33 @@ std::vector<Place> places_at(const std::vector<Reached>& all, SiteRef Reached::*
 }
 
 /// Where one helper makes all calls, the lines that the subject came from stand behind it.
-std::vector<Place> places_of(const Run& run) {
-  const std::vector<Reached> all = reached_by_first_rank(run);
+std::vector<Place> places_of(const std::vector<Reached>& all) {
   std::vector<Place> places = places_at(all, &Reached::inner);
   const std::vector<Place> outer = places_at(all, &Reached::outer);
   if (places.size() == 1 && outer.size() > 1)
     places.insert(places.end(), outer.begin(), outer.end());
   return places;
+}
+
+bool reduces(const Reached& reached) { return reached.op.find("reduce") != std::string::npos; }
+
+/// What a finding points at: what is sent, where values or buffers are not those that were to be
+/// sent; else what is reduced. Values at the start are sent before anything is reduced.
+std::vector<SiteRef> sites_of(const Finding& finding, const std::vector<Reached>& all) {
+  const bool initial = finding.code == Code::kInitialValue;
+  const auto end = initial ? std::find_if(all.begin(), all.end(), reduces) : all.end();
+  std::vector<SiteRef> sent, others;
+  for (const Place& place : places_of({all.begin(), end})) {
+    if (place.calls.count("broadcast") > 0) {
+      sent.push_back(place.site);
+      sent.back().role = "broadcasts";
+    } else if (place.calls.count("barrier") == 0) {
+      others.push_back(place.site);
+    }
+  }
+  if (initial)
+    return sent;
+  return finding.code == Code::kBufferDiffers && !sent.empty() ? sent : others;
 }
 
 std::string in_words(const Place& place) {
@@ -137,8 +157,10 @@ std::string unseen_subject(const Case& cell, const Run& run) {
 }
 
 void add_lines(const Run& run, CaseReport& report) {
-  const std::vector<Place> places = places_of(run);
-  const auto defined = definition(run);
+  const std::vector<Reached> all = reached_by_first_rank(run);
+  const std::vector<Place> places = places_of(all);
+  const auto defined = declared_at(run, "defined_at", "defines");
+  const auto unreached = declared_at(run, "reduces_at", "never reaches");
   for (Finding& finding : report.findings) {
     for (std::size_t i = 0; i < std::min(places.size(), kPlacesMax); ++i)
       finding.tell(EvidenceKind::kCall, {places[i].site.rank}, "{}", in_words(places[i])).site =
@@ -150,10 +172,11 @@ void add_lines(const Run& run, CaseReport& report) {
           .site = *defined;
     if (!finding.sites.empty())
       continue;
-    for (const Place& place : places) {
-      if (finding.sites.size() < kPlacesMax && place.calls.count("broadcast") == 0)
-        finding.sites.push_back(place.site);
-    }
+    finding.sites = sites_of(finding, all);
+    if (finding.sites.size() > kPlacesMax)
+      finding.sites.resize(kPlacesMax);
+    if (finding.sites.empty() && unreached && finding.code == Code::kOutsideBuckets)
+      finding.sites.push_back(*unreached);
     if (finding.sites.empty() && defined)
       finding.sites.push_back(*defined);
   }

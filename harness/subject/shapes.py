@@ -33,13 +33,15 @@ SAYS_IT_BROADCASTS = re.compile(
     r"param(eter)?s?\b[\w ]{0,60}\bbroadcasts?\b|\bbroadcasts?\b[\w ]{0,40}\bparam|from rank 0|rank 0's param", re.IGNORECASE
 )
 BROADCASTS = re.compile(r"broadcast(?!_buffers)|sync_module_state|sync_param", re.IGNORECASE)
+REDUCES = re.compile(r"\b(all_?reduce|reduce|reduce_scatter)(_\w+)?$")
 CALLS_OF_GRADIENTS = re.compile(r"\.grad\b|\b(?!\w*(?:no_grad|enable_grad|set_grad|requires_grad|is_grad))\w*grad\w*\(")
 
 MEANINGS = {
     "rank": ("rank", "global_rank", "dp_rank", "my_rank", "rank_id", "proc_rank", "process_rank", "local_rank", "process_index",
              "process_id", "proc_id", "data_parallel_rank", "shard_id", "shard_index", "replica_id", "replica_rank"),
     "world": ("world_size", "num_replicas", "n_ranks", "num_ranks", "nranks", "n_replicas", "dp_size", "dp_world_size", "num_processes",
-              "world", "data_parallel_size", "data_parallel_world_size", "num_shards", "group_size", "replicas"),
+              "world", "data_parallel_size", "data_parallel_world_size", "num_shards", "group_size", "replicas",
+              "local_size", "local_world_size"),  # All ranks are on this host.
     "group": ("process_group", "group", "pg", "dp_group", "data_parallel_group", "proc_group", "dp_process_group"),
     "device": ("device",),
     "none": ("device_ids", "output_device", "device_mesh", "mesh"),
@@ -93,6 +95,7 @@ class Shape:
     contract: dict = dataclasses.field(default_factory=dict)
     offers: dict = dataclasses.field(default_factory=dict)  # Feature: where it says so.
     lacks: dict = dataclasses.field(default_factory=dict)  # Feature: why it is taken as absent.
+    fixed: dict = dataclasses.field(default_factory=dict)  # Arguments that are always given.
 
 
 def source_of(thing):
@@ -155,6 +158,20 @@ def signature_of(thing):
 def required(parameters):
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return [p for p in parameters.values() if p.default is p.empty and p.kind in kinds]
+
+
+def first_reduction(thing):
+    """The first line of its source that reduces something, whether it ever comes there or not; empty if there is none."""
+    for part in thing.__mro__ if inspect.isclass(thing) else [thing]:
+        try:
+            lines, first = inspect.getsourcelines(part)
+            tree = ast.parse(textwrap.dedent("".join(lines)))
+        except (OSError, TypeError, SyntaxError):
+            continue
+        calls = [n.lineno for n in ast.walk(tree) if isinstance(n, ast.Call) and REDUCES.search(ast.unparse(n.func))]
+        if calls and not part.__module__.startswith("torch."):
+            return f"{inspect.getsourcefile(part)}:{first + min(calls) - 1}"
+    return ""
 
 
 def public_methods(cls):
@@ -396,8 +413,8 @@ def of_function(name, function):
 
 
 def ddp_shape(name, thing):
-    if inspect.isclass(thing):
-        return of_class(name, thing)
-    if inspect.isfunction(thing) or inspect.ismethod(thing):
-        return of_function(name, thing)
-    raise Mismatch(name, "a class or a function", f"it is {type(thing).__name__}")
+    if not (inspect.isclass(thing) or inspect.isfunction(thing) or inspect.ismethod(thing)):
+        raise Mismatch(name, "a class or a function", f"it is {type(thing).__name__}")
+    shape = of_class(name, thing) if inspect.isclass(thing) else of_function(name, thing)
+    shape.contract["reduces_at"] = first_reduction(thing)
+    return shape
