@@ -1,7 +1,9 @@
 """The adapter of a class that normalises batches over ranks: it takes the place of the batch normalisations of a model, and
 the host averages the gradients."""
 
+import contextlib
 import inspect
+import re
 
 import torch
 import torch.distributed as dist
@@ -25,6 +27,8 @@ A class of your own, of ten lines, that has the shape:
             super().__init__(num_features, eps, momentum)   # yours, with what it needs
 """
 EXTENTS = {2: (), 3: (6,), 4: (3, 3), 5: (2, 3, 2)}
+ACTIVATION = re.compile(r"act(ivat|_|$)|nonlin")
+NO_ACTIVATION = ("identity", "none", "linear", None, False, nn.Identity, nn.Identity())
 
 
 def features_of(thing):
@@ -132,49 +136,138 @@ def is_weightless(thing):
 
 def try_dimensions(thing, shape):
     """Which inputs it is for, found in a group of one, where it has to be ordinary batch normalisation."""
-    mine = not dist.is_initialized()
-    if mine:
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    try:
-        refused = refused_inputs(thing, torch.float64)
+    with group_of_one():
+        refused, dtype = refused_inputs(thing, torch.float64), torch.float64
         if all(refused.values()):  # Or it takes nothing wider than float32.
             narrow = refused_inputs(thing, torch.float32)
             if not all(narrow.values()):
                 shape.lacks["float64"] = f"in one process, of float64, {next(iter(refused.values()))}"
-                refused = narrow
+                refused, dtype = narrow, torch.float32
+        if all(refused.values()) and any(bends(thing, dimensions, dtype) for dimensions in EXTENTS):
+            switch_activation_off(thing, shape, dtype)
+            refused = refused_inputs(thing, dtype, shape.fixed)
         for dimensions, why in refused.items():
-            feature = f"dim{dimensions}"
             if why:
-                shape.lacks[feature] = f"in one process, of an input of {dimensions} dimensions, {why}"
-            else:
-                shape.offers[feature] = "in one process it gives what batch normalisation gives"
-        if not any(feature.startswith("dim") for feature in shape.offers):
-            for dimensions in EXTENTS:  # Then its own first mistake is to be seen.
-                shape.offers[f"dim{dimensions}"] = shape.lacks.pop(f"dim{dimensions}")
+                refused[dimensions] = f"in one process, of an input of {dimensions} dimensions, {why}"
+        refused.update(refused_among_several(thing, dtype, shape.fixed, [d for d, why in refused.items() if not why]))
+    for dimensions, why in refused.items():
+        feature = f"dim{dimensions}"
+        if why:
+            shape.lacks[feature] = why
+        else:
+            shape.offers[feature] = "in one process it gives what batch normalisation gives"
+    if not any(feature.startswith("dim") for feature in shape.offers):
+        for dimensions in EXTENTS:  # Then its own first mistake is to be seen.
+            shape.offers[f"dim{dimensions}"] = shape.lacks.pop(f"dim{dimensions}")
+
+
+@contextlib.contextmanager
+def group_of_one():
+    """Unless there is a group."""
+    mine = not dist.is_initialized()
+    if mine:
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        yield
     finally:
         if mine:
             dist.destroy_process_group()
 
 
-def refused_inputs(thing, dtype):
-    """By number of dimensions why it does not take such an input; empty where it does."""
-    return {dimensions: why_not(thing, (6, 4, *extents), dtype) for dimensions, extents in EXTENTS.items()}
-
-
-def why_not(thing, extents, dtype):
-    x = torch.randn(extents, generator=torch.Generator().manual_seed(1), dtype=dtype)
+def refused_among_several(thing, dtype, fixed, dimensions):
+    """What it takes as one process, as most then do nothing of their own, and not if it is told that there are two: values say
+    nothing then, but shapes do. Where it takes nothing at all, that has another reason."""
+    real = dist.get_world_size, dist.all_gather
+    dist.get_world_size, dist.all_gather = lambda group=None: 2, lambda outputs, x, *_, **_options: [each.copy_(x) for each in outputs]
     try:
-        layer = make_layer(thing, {"num_features": 4}).to(dtype)
-        layer.train()
-        output = layer(x)
-        layer.eval()
-        layer(x)
+        refused = {d: error_of(lambda d=d: plain_layer(thing, dtype, fixed).train()(input_of(d, dtype))) for d in dimensions}
+    finally:
+        dist.get_world_size, dist.all_gather = real
+    if all(refused.values()):
+        return {}
+    return {d: f"among several processes, of an input of {d} dimensions, {why}" for d, why in refused.items() if why}
+
+
+def input_of(dimensions, dtype):
+    return torch.randn((6, 4, *EXTENTS[dimensions]), generator=torch.Generator().manual_seed(1), dtype=dtype)
+
+
+def error_of(act):
+    try:
+        act()
     except Exception as error:
         return f"it raises {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-    expected = nn.functional.batch_norm(x, None, None, None, None, True, 0.0, getattr(layer, "eps", 1e-5))
+    return ""
+
+
+def refused_inputs(thing, dtype, fixed=None):
+    """By number of dimensions why it does not take such an input; empty where it does."""
+    return {dimensions: why_not(thing, dimensions, dtype, fixed) for dimensions in EXTENTS}
+
+
+def plain_layer(thing, dtype, fixed=None):
+    """One whose weight and bias do nothing, for four features."""
+    layer = make_layer(thing, {"num_features": 4, **(fixed or {})}).to(dtype)
+    with torch.no_grad():
+        for role, tensor in tensors_of(layer).items():
+            if role in ("weight", "bias"):
+                tensor.fill_(role == "weight")
+    return layer
+
+
+def normalised(x, layer):
+    return nn.functional.batch_norm(x, None, None, None, None, True, 0.0, getattr(layer, "eps", 1e-5))
+
+
+def why_not(thing, dimensions, dtype, fixed):
+    x, seen = input_of(dimensions, dtype), []
+
+    def use():
+        layer = plain_layer(thing, dtype, fixed).train()
+        seen.append(layer(x))
+        layer.eval()(x)
+        seen.append(normalised(x, layer))
+
+    why = error_of(use)
+    if why:
+        return why
+    output, expected = seen
     if not isinstance(output, torch.Tensor) or output.shape != expected.shape or (output - expected).abs().max() > 1e-3:
         return "it gives something else than batch normalisation"
     return ""
+
+
+def bends(thing, dimensions, dtype):
+    """Whether it gives a function of each value that batch normalisation gives, and that is no line: who normalises wrongly has
+    another factor, or something else for equal values."""
+    values, draw = torch.linspace(-1, 1, 48, dtype=dtype), torch.Generator().manual_seed(1)
+    channels = [(i + 1) * values[torch.randperm(48, generator=draw)] + i for i in range(4)]
+    x = torch.stack(channels).view(4, *{2: (48,), 3: (12, 4), 4: (12, 2, 2), 5: (6, 2, 2, 2)}[dimensions]).transpose(0, 1)
+    try:
+        layer = plain_layer(thing, dtype).train()
+        output = layer(x)
+    except Exception:  # It is told otherwise.
+        return False
+    if not isinstance(output, torch.Tensor) or output.shape != x.shape:
+        return False
+    rows = output.flatten()[normalised(x, layer).flatten().argsort()].view(48, 4)
+    line = torch.lerp(rows[0, 0], rows[-1, 0], (values + 1) / 2)
+    return bool((rows.amax(1) - rows.amin(1)).max() < 1e-3 and (rows[:, 0] - line).abs().max() > 1e-2)
+
+
+def switch_activation_off(thing, shape, dtype):
+    """By a parameter whose name means it, and what most of them take for none."""
+    for name in filter(ACTIVATION.search, shapes.signature_of(thing)):
+        for value in NO_ACTIVATION:
+            if not all(refused_inputs(thing, dtype, {name: value}).values()):
+                shape.fixed = {name: value}
+                shape.words += f", made with {name}={getattr(value, '__name__', repr(value))}"
+                return
+    raise shapes.Mismatch(
+        thing.__name__, "the normalisation alone, or a parameter activation that takes 'identity' or None",
+        f"{thing.__name__} at {shapes.place_of(thing)} makes something else of what it has normalised (an activation), and no "
+        "parameter leaves that out", NORM_HELP,
+    )
 
 
 class NormAdapter:
@@ -195,7 +288,7 @@ class NormAdapter:
             "track_running_stats": layer.track_running_stats,
         }
         self.options_of[name] = options
-        new = make_layer(thing, options)
+        new = make_layer(thing, {**options, **self.shape.fixed})
         if layer.affine and not {"weight", "bias"} & set(tensors_of(new)):
             new = WithAffine(new, layer)
         new = new.to(next(self.model.parameters()).dtype)
