@@ -16,7 +16,7 @@ from .tensors import TensorSet, read_tensors
 
 DATA_NAMES = ("dataset", "data_source", "data", "ds", "source", "samples")
 COUNT_NAMES = ("num_samples", "length", "n", "size", "dataset_size", "dataset_len", "dataset_length", "total", "total_size", "data_len",
-               "num_items", "n_samples", "len_dataset", "total_samples")
+               "sample_count", "num_items", "n_samples", "len_dataset", "total_samples")
 LENGTH_NAMES = ("lengths", "sizes", "seq_lengths", "item_lengths", "lens", "sequence_lengths", "seq_lens", "sample_lengths")
 BATCH_NAMES = ("batch_size", "samples_per_batch", "bs", "per_device_batch_size", "micro_batch_size")
 BOUNDARY_NAMES = ("boundaries", "bucket_boundaries", "buckets", "bucket_edges")

@@ -303,7 +303,8 @@ class RankHost:
     def epoch(self, request):
         if not self.epochs.loaders:
             draw_apart(request["rank"])
-        os.environ.update(RANK=str(request["rank"]), WORLD_SIZE=str(request["world"]))
+        rank, world = str(request["rank"]), str(request["world"])
+        os.environ.update(RANK=rank, LOCAL_RANK=rank, WORLD_SIZE=world, LOCAL_WORLD_SIZE=world)
         return self.epochs.epoch(request)
 
 
