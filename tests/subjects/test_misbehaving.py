@@ -3,7 +3,7 @@
 import os
 import unittest
 
-from suite import SubjectTest, processes_with
+from suite import FIXTURES, SubjectTest, processes_with
 
 WRAPPER = """
 import os, sys, time
@@ -117,6 +117,10 @@ class Refused(SubjectTest):
         self.module(head.format(rank="") + body.format(items="range(self.n)"))
         done, _ = self.suite("./mine.py:Mine", "--as", "sampler")
         self.assert_refused(done, "says which one it is", "how many there are alone")
+
+    def test_activation_that_nothing_leaves_out(self):
+        done, _ = self.suite(f"{FIXTURES}/right_words.py:AlwaysActivated", "--as", "sync_bn")
+        self.assert_refused(done, "an activation", "need the normalisation alone", "class Adapter")
 
     def test_module_that_ends_its_process(self):
         self.module("import os\nos._exit(3)\n")

@@ -4,6 +4,7 @@ Method: fixtures/subjects/right*.py and wrong.py, the right ones at two ranks, o
 three. A right one may leave cells undecided that it does not declare; it has no finding. A wrong one has the finding of its
 row, and its report names its file."""
 
+import pathlib
 import unittest
 
 from suite import FIXTURES, SubjectTest, codes_of, missed_mutants, silence
@@ -30,11 +31,13 @@ RIGHT = {
     "WholeBatches": "sampler",
     "EndlessSampler": "sampler",
     "KeptStream": "sampler",
+    "ShareOfTheHost": "sampler",
     "WeightedSampler": "sampler",
     "ShareOfSampler": "sampler",
     "BackwardOfItsOwn": "ddp",
 }
-WORDS = {"GradientsByBroadcast": "ddp", "SummedGradients": "ddp", "ReducedInFloat32": "ddp", "AroundBatchNorm": "sync_bn",
+WORDS = {"GradientsByBroadcast": "ddp", "SummedGradients": "ddp", "ReducedInFloat32": "ddp", "AroundBatchNorm": "sync_bn", "WithActivation": "sync_bn",
+         "RowsAmongSeveral": "sync_bn",
          "InOrder": "sampler", "Weighted": "sampler"}
 WRONG = {
     "GradientsSummed": ("ddp", {"LS506"}),
@@ -42,11 +45,14 @@ WRONG = {
     "LastBucketNotFlushed": ("ddp", {"LS403", "LS407"}),
     "TiedReducedTwice": ("ddp", {"LS501"}),
     "NothingBroadcast": ("ddp", {"LS406"}),
+    "WeightsBroadcast": ("ddp", {"LS406"}),
     "UnusedNeverReduced": ("ddp", {"LS501", "LS403", "LS407"}),
     "OnlyWhereThereIsOne": ("ddp", {"LS201", "LS202", "LS301", "LS403"}),
+    "NeverZeroed": ("ddp", {"LS501"}),
     "BucketedTwice": ("ddp", {"LS506"}),
     "OnlyTheLastMicroBatch": ("ddp", {"LS403"}),
     "UnweightedMean": ("sync_bn", {"LS502"}),
+    "ActivatedUnweighted": ("sync_bn", {"LS502"}),
     "BiasedRunningVariance": ("sync_bn", {"LS505"}),
     "NoGradientThroughStatistics": ("sync_bn", {"LS501"}),
     "BucketSamplerWithoutShards": ("sampler", {"LS411"}),
@@ -54,6 +60,12 @@ WRONG = {
     "ShuffledByNobody": ("sampler", {"LS411"}),
     "StreamOfItsOwn": ("sampler", {"LS411"}),
 }
+POINTED_AT = {"WeightsBroadcast"}  # Where a finding stands is the line of the mistake itself.
+SAID = {"NeverZeroed": "what step 0 gave is still in them"}
+
+
+def text_of(site):
+    return pathlib.Path(site["file"]).read_text().splitlines()[site["line"] - 1]
 
 
 class Subjects(SubjectTest):
@@ -85,6 +97,15 @@ class Subjects(SubjectTest):
                 self.assertIn("wrong.py:", done.stdout)
                 if kind != "sampler":  # The line of the call, not only that of the class.
                     self.assertRegex(" ".join(done.stdout.split()), r"issues \d+ \w+ at \S*(wrong|right)\.py:\d+")
+                self.assertIn(SAID.get(name, ""), report["findings"][0]["cause"]["text"])
+                if name in POINTED_AT:
+                    self.assertIn("MISTAKE", text_of(report["findings"][0]["sites"][0]))
+
+    def test_shares_by_a_rule_of_their_own(self):
+        done, report = self.suite(f"{FIXTURES}/right_samplers.py:BucketsFilledUp", "--as", "sampler", "-n", "2")
+        self.assertEqual((done.returncode, codes_of(report)), (2, set()), done.stdout)
+        done, report = self.suite(f"{FIXTURES}/wrong.py:BucketsInOneOrder", "--as", "sampler", "-n", "2")
+        self.assertEqual((done.returncode, codes_of(report)), (1, {"LS414"}), done.stdout)
 
     def test_pytorch_passes_what_it_declares(self):
         done, report = self.suite("torch", "--as", "sampler")
