@@ -34,6 +34,8 @@ SAYS_IT_BROADCASTS = re.compile(
 )
 BROADCASTS = re.compile(r"broadcast(?!_buffers)|sync_module_state|sync_param", re.IGNORECASE)
 REDUCES = re.compile(r"\b(all_?reduce|reduce|reduce_scatter)(_\w+)?$")
+SENDS = re.compile(r"\b(all_?reduce|reduce|reduce_scatter|all_?gather|i?send|broadcast)(_\w+)?\(")
+OF_A_LOOP = re.compile(r"^(forward|backward|step|train|eval|fit|zero_grad|state_dict|load_state_dict|clip.*)$")
 CALLS_OF_GRADIENTS = re.compile(r"\.grad\b|\b(?!\w*(?:no_grad|enable_grad|set_grad|requires_grad|is_grad))\w*grad\w*\(")
 
 MEANINGS = {
@@ -187,20 +189,42 @@ def can_be_called_alone(function):
     return len(required(signature_of(function))) <= 1  # self
 
 
+def is_finish(name, function):
+    """A parameter of it is filled as those of constructors are."""
+    needed = required(signature_of(function))[1:]
+    return not inspect.isgeneratorfunction(getattr(function, "__wrapped__", function)) and all(p.name in MEANING_OF for p in needed)
+
+
+def reduces_gradients(cls, function, depth=3):
+    """Whether its code, or that of methods that it calls, sends gradients."""
+    code = code_of(source_of(function))
+    for name in set(re.findall(r"\bself\.(\w+)\(", code)) if depth else ():
+        other = inspect.getattr_static(cls, name, None)
+        if inspect.isfunction(other) and not other.__module__.startswith("torch.") and reduces_gradients(cls, other, depth - 1):
+            return True
+    return bool(CALLS_OF_GRADIENTS.search(code) and SENDS.search(code))
+
+
 def finish_of(cls, source):
-    """The method that a loop calls after backward: found by the meaning of its name, never one that the class calls itself."""
+    """The method that a loop calls after backward: found by the meaning of its name, or else by what it does, never one that the
+    class calls itself."""
     if any(re.search("manual(?!_?seed)", name) for name in dir(cls)):  # Where it is by choice, it is not chosen.
         return ""
-    found = []
-    for name, function in public_methods(cls):
-        if not ENDS.search(name) or not OF_GRADIENTS.search(name) or NOT_OF_GRADIENTS.search(name):
-            continue
-        if inspect.isgeneratorfunction(getattr(function, "__wrapped__", function)) or not can_be_called_alone(function):
-            continue
-        if not re.search(rf"\bself\.{name}\b", source):
-            found.append(name)
+    others = [(n, f) for n, f in public_methods(cls) if is_finish(n, f) and not re.search(rf"\bself\.{n}\b", source)]
+    found = [n for n, _ in others if ENDS.search(n) and OF_GRADIENTS.search(n) and not NOT_OF_GRADIENTS.search(n)]
     ending = [name for name in found if FIRST.search(name)]
+    if not found and not HOOKED.search(source):
+        found = [n for n, f in others if not OF_A_LOOP.search(n) and not f.__module__.startswith("torch.") and reduces_gradients(cls, f)]
     return (ending or found or [""])[0]
+
+
+def uncalled(cls, source):
+    """A method that sends gradients, called by nobody as far as is known."""
+    for name, function in public_methods(cls):
+        called = name in ("forward", "backward") or re.search(rf"\bself\.{name}\b", source)
+        if not called and not function.__module__.startswith("torch.") and reduces_gradients(cls, function):
+            return f"{name}({', '.join(list(signature_of(function))[1:])})"
+    return ""
 
 
 def begins_a_step(function):
@@ -363,6 +387,12 @@ def of_class(name, cls):
             name,
             "forward(), or a method to be called after backward (finish_gradient_synchronization, sync_gradients, average_gradients, ...)",
             f"{cls.__name__} at {shape.defined_at} has {', '.join(n for n, _ in public_methods(cls)) or 'no public method'}",
+        )
+    unknown = "" if shape.finish or HOOKED.search(source) else uncalled(cls, source)
+    if unknown:
+        raise Mismatch(
+            name, "a method to be called after backward that needs nothing, or what means rank, world size or group",
+            f"{cls.__name__} at {shape.defined_at} sends gradients in {unknown}, and no adapter knows when and with what it is called",
         )
     if re.search(r"reduce_scatter|\bdist\.reduce\(", source) and any(n == "step" for n, _ in public_methods(cls)):
         raise Mismatch(

@@ -175,7 +175,8 @@ class Adapter:
         if self.shape.form == "function":
             call(self.thing, self.model, self.options)
         elif self.shape.finish:
-            getattr(self.made, self.shape.finish)()
+            finish = getattr(self.made, self.shape.finish)
+            finish(**{p.name: value_of(shapes.MEANING_OF[p.name], self.options, p) for p in shapes.required(shapes.signature_of(finish))})
 
     def join(self, kind):
         if kind == "disabled":

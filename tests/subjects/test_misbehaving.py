@@ -105,6 +105,15 @@ class Refused(SubjectTest):
         done, _ = self.suite("./mine.py:Mine", "--as", "sampler")
         self.assert_refused(done, "__iter__")
 
+    def test_gradients_that_are_sent_nobody_knows_when(self):
+        self.module(
+            "import torch.distributed as dist\nfrom torch import nn\nclass Mine(nn.Module):\n    def __init__(self, module):\n"
+            "        super().__init__()\n        self.module = module\n    def forward(self, x):\n        return self.module(x)\n"
+            "    def share(self, batch):\n        for p in self.parameters():\n            dist.all_reduce(p.grad)\n"
+        )
+        done, _ = self.suite("./mine.py:Mine")
+        self.assert_refused(done, "share(batch)", "need a method to be called after backward", "class Adapter")
+
     def test_samplers_that_no_dataset_of_ours_fits(self):
         head = "class Mine:\n    def __init__(self, dataset, num_replicas{rank}):\n        self.n = len(dataset)\n"
         body = "    def __iter__(self):\n        return iter({items})\n"
