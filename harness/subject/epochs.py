@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import Dataset, SequentialSampler
 
-from . import shapes
+from . import shapes, sources
 from .lines import Unsupported
 from .spoiled import Spoiler
 from .tensors import TensorSet, read_tensors
@@ -67,17 +67,17 @@ class Items(Dataset):
 
 
 def sampler_shape(name, thing):
-    parameters = shapes.signature_of(thing)
-    place = shapes.place_of(thing)
+    parameters = sources.signature_of(thing)
+    place = sources.place_of(thing)
     if not inspect.isclass(thing) or not callable(getattr(thing, "__iter__", None)):
         raise shapes.Mismatch(name, "a class with __iter__", f"{getattr(thing, '__name__', thing)} at {place} has none", SHAPE_HELP)
-    unknown = [p.name for p in shapes.required(parameters) if p.name not in KNOWN and p.name not in shapes.MEANING_OF]
+    unknown = [p.name for p in sources.required(parameters) if p.name not in KNOWN and p.name not in shapes.MEANING_OF]
     need = "a dataset, its length or the lengths of its items; else num_replicas, rank, shuffle, seed, drop_last, batch_size, max_tokens"
     called = f"{thing.__name__}({', '.join(parameters)}) at {place}"
     if unknown or not any(n in OF_DATA for n in parameters):
         what = ", ".join(unknown or parameters) or "nothing"
         raise shapes.Mismatch(name, need, f"{called} is given {what}, which no adapter knows", SHAPE_HELP)
-    source = shapes.whole_code(thing)
+    source = sources.whole_code(thing)
     meanings = {shapes.MEANING_OF.get(n) for n in parameters}
     if "world" in meanings and not meanings & {"rank", "group"} and not re.search("rank", source, re.IGNORECASE):
         raise shapes.Mismatch(name, "a parameter that says which one it is (rank)", f"{called} is given how many there are alone", SHAPE_HELP)
@@ -121,8 +121,8 @@ class Loader:
 
     def __init__(self, thing, items, options, rank, world, seed, boundaries=BOUNDARIES):
         self.items, self.streams, self.yields_lists = items, [], None
-        positional, named, parameters = [], {}, shapes.signature_of(thing)
-        data_is_needed = any(p.name in OF_DATA for p in shapes.required(parameters))
+        positional, named, parameters = [], {}, sources.signature_of(thing)
+        data_is_needed = any(p.name in OF_DATA for p in sources.required(parameters))
         values = {"shuffle": options.get("shuffle", True), "drop_last": options.get("drop_last", False), "seed": seed, "epoch": 0}
         values.update(dict.fromkeys(DATA_NAMES, items), **dict.fromkeys(COUNT_NAMES, len(items)))
         values.update(dict.fromkeys(LENGTH_NAMES, items.lengths), **dict.fromkeys(BATCH_NAMES, BATCH_SIZE))
@@ -285,13 +285,13 @@ def nearly_ascends(share):
 def draws_of(thing):
     """What its parameters say: with replacement, or each sample several times. What its source says of replacement is no promise
     of what it gives."""
-    parameters = shapes.signature_of(thing)
+    parameters = sources.signature_of(thing)
     if "replacement" in parameters and parameters["replacement"].default is not False:
         return {"draws": "with_replacement"}
     for name in REPEAT_NAMES:
         if name in parameters and isinstance(parameters[name].default, int):
             return {"draws": "repeated", "repeats": str(parameters[name].default)}
-    if REPLACES.search(shapes.whole_code(thing)):
+    if REPLACES.search(sources.whole_code(thing)):
         return {"draws": ""}
     return {}
 

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from . import averaging, model_values, shapes
+from . import averaging, model_values, shapes, sources
 
 NUM_FEATURES = ("num_features", "channels", "num_channels", "features", "dim", "n_features", "c", "planes", "size", "in_features")
 ROLES = {
@@ -33,7 +33,7 @@ NO_ACTIVATION = ("identity", "none", "linear", None, False, nn.Identity, nn.Iden
 
 def features_of(thing):
     """The parameter that means the number of features: what it needs first, or what a base has first. Empty: there is none."""
-    return next((name for name in shapes.signature_of(thing) if name in NUM_FEATURES), "")
+    return next((name for name in sources.signature_of(thing) if name in NUM_FEATURES), "")
 
 
 class WithAffine(nn.Module):
@@ -54,7 +54,7 @@ class WithAffine(nn.Module):
 def make_layer(thing, options):
     """`options`: num_features, eps, momentum, affine, track_running_stats; given where the class has them."""
     positional, named, features = [], {}, features_of(thing)
-    for name, parameter in shapes.signature_of(thing).items():
+    for name, parameter in sources.signature_of(thing).items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         if name == features and parameter.kind is parameter.POSITIONAL_ONLY:
@@ -93,18 +93,18 @@ def tensors_of(layer):
 def norm_shape(name, thing):
     if not inspect.isclass(thing) or not issubclass(thing, nn.Module):
         raise shapes.Mismatch(name, "a class of modules that is given a number of features", f"it is {thing!r}", NORM_HELP)
-    parameters, features = shapes.signature_of(thing), features_of(thing)
-    unknown = [p.name for p in shapes.required(parameters) if p.name != features and p.name not in shapes.MEANING_OF]
+    parameters, features = sources.signature_of(thing), features_of(thing)
+    unknown = [p.name for p in sources.required(parameters) if p.name != features and p.name not in shapes.MEANING_OF]
     if not features or unknown:
         raise shapes.Mismatch(
             name, "a constructor that is given a number of features (num_features)",
-            f"{thing.__name__}({', '.join(parameters)}) at {shapes.place_of(thing)}", NORM_HELP,
+            f"{thing.__name__}({', '.join(parameters)}) at {sources.place_of(thing)}", NORM_HELP,
         )
     shape = shapes.Shape(form="sync_bn", words="class of batch normalisation, in the place of the model's own",
-                         defined_at=shapes.place_of(thing), function=thing.__name__)
+                         defined_at=sources.place_of(thing), function=thing.__name__)
     shape.contract = {"gradient": "mean_of_rank_means", "statistics": "global", "buffers": "synchronised", "inner_gradient": "global"}
-    source = shapes.whole_source(thing)
-    if shapes.NARROWED.search(shapes.whole_code(thing)):
+    source = sources.whole_source(thing)
+    if shapes.NARROWED.search(sources.whole_code(thing)):
         shape.lacks["float64"] = "its source makes float32 of tensors"
     for feature in ("affine", "track_running_stats", "momentum", "eps"):
         if feature == "affine" and is_weightless(thing):
@@ -257,7 +257,7 @@ def bends(thing, dimensions, dtype):
 
 def switch_activation_off(thing, shape, dtype):
     """By a parameter whose name means it, and what most of them take for none."""
-    for name in filter(ACTIVATION.search, shapes.signature_of(thing)):
+    for name in filter(ACTIVATION.search, sources.signature_of(thing)):
         for value in NO_ACTIVATION:
             if not all(refused_inputs(thing, dtype, {name: value}).values()):
                 shape.fixed = {name: value}
@@ -265,7 +265,7 @@ def switch_activation_off(thing, shape, dtype):
                 return
     raise shapes.Mismatch(
         thing.__name__, "the normalisation alone, or a parameter activation that takes 'identity' or None",
-        f"{thing.__name__} at {shapes.place_of(thing)} makes something else of what it has normalised (an activation), and no "
+        f"{thing.__name__} at {sources.place_of(thing)} makes something else of what it has normalised (an activation), and no "
         "parameter leaves that out", NORM_HELP,
     )
 

@@ -1,15 +1,14 @@
 """Which shape a user's implementation has, found by inspection: of names that mean something, of signatures, and of what
 its source says of itself. Nothing here knows a class or a file."""
 
-import ast
 import dataclasses
 import inspect
 import re
-import textwrap
 
 from torch import nn
 
 from .lines import Unsupported
+from .sources import code_of, first_reduction, place_of, reached_from, required, signature_of, source_of, whole_code
 
 # Public methods that a training loop calls after backward, by what their names mean.
 ENDS = re.compile(r"^(finish|finali[sz]e|wait|flush|complete|synchroni[sz]e|sync|reduce|all_?reduce|average|step_done|post_backward|after_backward)")
@@ -33,7 +32,6 @@ SAYS_IT_BROADCASTS = re.compile(
     r"param(eter)?s?\b[\w ]{0,60}\bbroadcasts?\b|\bbroadcasts?\b[\w ]{0,40}\bparam|from rank 0|rank 0's param", re.IGNORECASE
 )
 BROADCASTS = re.compile(r"broadcast(?!_buffers)|sync_module_state|sync_param", re.IGNORECASE)
-REDUCES = re.compile(r"\b(all_?reduce|reduce|reduce_scatter)(_\w+)?$")
 SENDS = re.compile(r"\b(all_?reduce|reduce|reduce_scatter|all_?gather|i?send|broadcast)(_\w+)?\(")
 OF_A_LOOP = re.compile(r"^(forward|backward|step|train|eval|fit|zero_grad|state_dict|load_state_dict|clip.*)$")
 CALLS_OF_GRADIENTS = re.compile(r"\.grad\b|\b(?!\w*(?:no_grad|enable_grad|set_grad|requires_grad|is_grad))\w*grad\w*\(")
@@ -100,82 +98,6 @@ class Shape:
     fixed: dict = dataclasses.field(default_factory=dict)  # Arguments that are always given.
 
 
-def source_of(thing):
-    try:
-        return inspect.getsource(thing)
-    except (OSError, TypeError):
-        return ""
-
-
-def code_of(source):
-    """Without comments and docstrings: what it does, not what is said about it."""
-    try:
-        tree = ast.parse(textwrap.dedent(source))
-    except SyntaxError:
-        return source
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
-            body[0] = ast.Pass()
-    return ast.unparse(tree)
-
-
-def place_of(thing):
-    try:
-        return f"{inspect.getsourcefile(thing)}:{inspect.getsourcelines(thing)[1]}"
-    except (OSError, TypeError):
-        return ""
-
-
-def whole_source(cls):
-    """Of a class and of what it derives from, as far as it is no module of PyTorch's own that all derive from."""
-    return "\n".join(source_of(base) for base in cls.__mro__ if base not in (object, nn.Module))
-
-
-def whole_code(cls):
-    return "\n".join(code_of(source_of(base)) for base in cls.__mro__ if base not in (object, nn.Module))
-
-
-def signature_of(thing):
-    """Parameters by name. What a constructor hands on, as *args and **kwargs, is what the next class has."""
-    try:
-        parameters = dict(inspect.signature(thing).parameters)
-    except (TypeError, ValueError):
-        return {}
-    if not inspect.isclass(thing) or not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        return parameters
-    own = next((i for i, base in enumerate(thing.__mro__) if "__init__" in vars(base)), None)
-    bases = [base for base in thing.__mro__[own + 1 :] if "__init__" in vars(base)] if own is not None else []
-    if not bases or bases[0] in (object, nn.Module):
-        return parameters
-    first = {n: p for n, p in parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)}
-    others = {n: p for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
-    # What it needs itself before them stands for the first of the next class: for all where *args follow, else for one.
-    needed = [p for p in first.values() if p.default is p.empty]
-    taken = len(first) if any(p.kind is p.VAR_POSITIONAL for p in parameters.values()) else min(len(needed), 1)
-    handed_on = dict(list(signature_of(bases[0]).items())[taken:])
-    return {**first, **{n: p for n, p in handed_on.items() if n not in first and n not in others}, **others}
-
-
-def required(parameters):
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return [p for p in parameters.values() if p.default is p.empty and p.kind in kinds]
-
-
-def first_reduction(thing):
-    """The first line of its source that reduces something, whether it ever comes there or not; empty if there is none."""
-    for part in thing.__mro__ if inspect.isclass(thing) else [thing]:
-        try:
-            lines, first = inspect.getsourcelines(part)
-            tree = ast.parse(textwrap.dedent("".join(lines)))
-        except (OSError, TypeError, SyntaxError):
-            continue
-        calls = [n.lineno for n in ast.walk(tree) if isinstance(n, ast.Call) and REDUCES.search(ast.unparse(n.func))]
-        if calls and not part.__module__.startswith("torch."):
-            return f"{inspect.getsourcefile(part)}:{first + min(calls) - 1}"
-    return ""
-
-
 def public_methods(cls):
     """Its own, name and function; those of nn.Module are everybody's."""
     for name in dir(cls):
@@ -231,42 +153,6 @@ def begins_a_step(function):
     """reset() may as well set the values that there were at first."""
     code = code_of(source_of(function))
     return function.__name__ != "reset" or bool(OF_A_STEP.search(code.split("\n", 1)[-1]) and not SETS_VALUES.search(code))
-
-
-def called_names(code):
-    return set(re.findall(r"\b(?:self\.|cls\.|super\(\)\.)?(\w+)\(", code))
-
-
-def constructors_of(cls):
-    """Its own, and those of its bases for as long as each calls the next."""
-    constructors = []
-    for base in cls.__mro__:
-        function = vars(base).get("__init__")
-        if inspect.isfunction(function):
-            constructors.append(function)
-            if not re.search(r"super\([^)]*\)\.__init__\(", code_of(source_of(function))):
-                break
-    return constructors
-
-
-def reached_from(thing):
-    """The code of what making it runs, as far as names tell: constructors, their methods, functions beside them. A function's
-    own, where it is one."""
-    wanted, seen = constructors_of(thing) if inspect.isclass(thing) else [thing], []
-    while wanted and len(seen) < 200:
-        function = wanted.pop()
-        if function in seen:
-            continue
-        seen.append(function)
-        beside = getattr(inspect.unwrap(function), "__globals__", {})
-        for name in called_names(code_of(source_of(function))):
-            own = inspect.getattr_static(thing, name, None) if inspect.isclass(thing) else None
-            other = getattr(own, "__func__", own) if own is not None else beside.get(name)
-            if inspect.isfunction(other) and not other.__module__.startswith("torch."):
-                wanted.append(other)
-            elif inspect.isclass(other) and inspect.isfunction(vars(other).get("__init__")) and not other.__module__.startswith("torch."):
-                wanted.append(vars(other)["__init__"])
-    return [code_of(source_of(function)) for function in seen]
 
 
 def broadcasts_when_made(thing):
@@ -371,14 +257,23 @@ def bound_names(name, thing, parameters, skip_first=True):
         )
 
 
+def find_use(shape, cls, source):
+    """What a loop calls of an object of this class."""
+    shape.finish = finish_of(cls, source)
+    shape.sync_switch = switch_of(cls, source)
+    shape.own_backward = any(n == "backward" and len(required(signature_of(f))) == 2 for n, f in public_methods(cls))  # self, loss
+    shape.own_zero_grad = any(n == "zero_grad" and can_be_called_alone(f) for n, f in public_methods(cls))
+    shape.start = next((n for n, f in public_methods(cls) if STARTS.search(n) and can_be_called_alone(f)
+                        and not re.search(rf"\bself\.{n}\b", source) and begins_a_step(f)), "")
+
+
 def of_class(name, cls):
     parameters, source = signature_of(cls), whole_code(cls)
     shape = Shape(defined_at=place_of(cls), function=cls.__name__)
     if not any(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL) for p in parameters.values()):
         raise Mismatch(name, "a class that is given a module", f"{cls.__name__}() at {shape.defined_at} is given nothing")
     bound_names(name, cls, parameters)
-    shape.finish = finish_of(cls, source)
-    shape.sync_switch = switch_of(cls, source)
+    find_use(shape, cls, source)
     runs = issubclass(cls, nn.Module) or callable(getattr(cls, "forward", None)) or "__call__" in vars(cls)
     if issubclass(cls, nn.Module) and cls.forward is nn.Module.forward:
         raise Mismatch(name, "forward()", f"{cls.__name__} at {shape.defined_at} is a module without a forward")
@@ -400,10 +295,6 @@ def of_class(name, cls):
             f"{cls.__name__} at {shape.defined_at} reduces to parts and steps by itself: sharded gradients are not judged",
         )
     shape.form = "wrapper" if runs else "companion"
-    shape.own_backward = any(n == "backward" and len(required(signature_of(f))) == 2 for n, f in public_methods(cls))  # self, loss
-    shape.own_zero_grad = any(n == "zero_grad" and can_be_called_alone(f) for n, f in public_methods(cls))
-    shape.start = next((n for n, f in public_methods(cls) if STARTS.search(n) and can_be_called_alone(f)
-                        and not re.search(rf"\bself\.{n}\b", source) and begins_a_step(f)), "")
     called = "module wrapper" if runs else "object beside the module"
     after = f", {shape.finish}() after backward" if shape.finish else ", nothing to call after backward"
     if shape.own_backward:

@@ -1,12 +1,13 @@
 """The adapters of module wrappers and of functions: one object per wrapped model, driven step by step."""
 
 import contextlib
+import dataclasses
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from . import shapes
+from . import shapes, sources
 
 
 def dtype_for(model, parameter):
@@ -41,7 +42,7 @@ OPTIONS = ("broadcast_buffers", "forward_sync_buffers", "find_unused_parameters"
 def arguments_for(thing, model, options):
     """Arguments of a call: the module or its parameters first, the rest by the meaning of their names."""
     positional, named, first = [], {}, True
-    for name, parameter in shapes.signature_of(thing).items():
+    for name, parameter in sources.signature_of(thing).items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         if first or name in shapes.MODULE_NAMES:
@@ -109,6 +110,9 @@ class Adapter:
             ignore(thing, model, options["ignored"])
         if shape.form != "function":
             self.made = call(thing, model, options)
+        if shape.form in ("factory", "installer") and self.made is not None and self.made is not model:
+            self.shape = dataclasses.replace(shape)
+            shapes.find_use(self.shape, type(self.made), sources.whole_code(type(self.made)))
         if shape.form in ("wrapper", "factory") or callable(getattr(self.made, "forward", None)):
             self.run = self.made
         if "hook" in options:
@@ -176,7 +180,7 @@ class Adapter:
             call(self.thing, self.model, self.options)
         elif self.shape.finish:
             finish = getattr(self.made, self.shape.finish)
-            finish(**{p.name: value_of(shapes.MEANING_OF[p.name], self.options, p) for p in shapes.required(shapes.signature_of(finish))})
+            finish(**{p.name: value_of(shapes.MEANING_OF[p.name], self.options, p) for p in sources.required(sources.signature_of(finish))})
 
     def join(self, kind):
         if kind == "disabled":

@@ -36,9 +36,9 @@ RIGHT = {
     "ShareOfSampler": "sampler",
     "BackwardOfItsOwn": "ddp",
 }
-WORDS = {"Communicates": "ddp", "GradientsByBroadcast": "ddp", "SummedGradients": "ddp", "ReducedInFloat32": "ddp",
-         "AroundBatchNorm": "sync_bn", "WithActivation": "sync_bn", "RowsAmongSeveral": "sync_bn", "InOrder": "sampler",
-         "Weighted": "sampler"}
+WORDS = {"Communicates": "ddp", "ddp_that_communicates": "ddp", "GradientsByBroadcast": "ddp", "SummedGradients": "ddp",
+         "ReducedInFloat32": "ddp", "AroundBatchNorm": "sync_bn", "WithActivation": "sync_bn", "RowsAmongSeveral": "sync_bn",
+         "InOrder": "sampler", "Weighted": "sampler"}
 WRONG = {
     "GradientsSummed": ("ddp", {"LS506"}),
     "HookOnTheWrongTensor": ("ddp", {"LS403", "LS407"}),
