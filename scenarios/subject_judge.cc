@@ -130,6 +130,23 @@ std::vector<SiteRef> sites_of(const Finding& finding, const std::vector<Reached>
   return finding.code == Code::kBufferDiffers && !sent.empty() ? sent : others;
 }
 
+/// What its source says of itself, where nothing that it did has a line: the order, the length and
+/// the shares of a sampler, and what would have reduced.
+std::optional<SiteRef> source_of(const Run& run, const Finding& finding) {
+  if (finding.code == Code::kOutsideBuckets)
+    return declared_at(run, "reduces_at", "never reaches");
+  if (finding.code == Code::kWrongLength)
+    return declared_at(run, "length_at", "promises");
+  const auto speaks_of = [&](const char* word) {
+    return finding.cause.find(word) != std::string::npos;
+  };
+  const bool of_order = finding.code == Code::kNotReshuffled || speaks_of("seed") ||
+                        speaks_of("order") || speaks_of("draws");
+  if (const auto orders = declared_at(run, "orders_at", "orders"); orders && of_order)
+    return orders;
+  return declared_at(run, "gives_at", "gives");
+}
+
 std::string in_words(const Place& place) {
   std::vector<std::string> calls;
   for (const auto& [op, count] : place.calls)
@@ -160,7 +177,6 @@ void add_lines(const Run& run, CaseReport& report) {
   const std::vector<Reached> all = reached_by_first_rank(run);
   const std::vector<Place> places = places_of(all);
   const auto defined = declared_at(run, "defined_at", "defines");
-  const auto unreached = declared_at(run, "reduces_at", "never reaches");
   for (Finding& finding : report.findings) {
     for (std::size_t i = 0; i < std::min(places.size(), kPlacesMax); ++i)
       finding.tell(EvidenceKind::kCall, {places[i].site.rank}, "{}", in_words(places[i])).site =
@@ -175,8 +191,9 @@ void add_lines(const Run& run, CaseReport& report) {
     finding.sites = sites_of(finding, all);
     if (finding.sites.size() > kPlacesMax)
       finding.sites.resize(kPlacesMax);
-    if (finding.sites.empty() && unreached && finding.code == Code::kOutsideBuckets)
-      finding.sites.push_back(*unreached);
+    const auto source = source_of(run, finding);
+    if (finding.sites.empty() && source)
+      finding.sites.push_back(*source);
     if (finding.sites.empty() && defined)
       finding.sites.push_back(*defined);
   }

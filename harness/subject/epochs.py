@@ -86,7 +86,9 @@ def sampler_shape(name, thing):
         raise shapes.Mismatch(name, "a sampler of any dataset", f"{called} asks its dataset for {', '.join(lacking)}", SHAPE_HELP)
     batches = "lists of indices" if any(n in parameters for n in BATCH_NAMES) else "indices"
     epochs = "set_epoch()" if callable(getattr(thing, "set_epoch", None)) else "no set_epoch()"
-    shape = shapes.Shape(form="sampler", words=f"sampler class, {batches} expected, {epochs}", defined_at=place, function=thing.__name__)
+    at = {"gives_at": sources.last_given(thing, "__iter__"), "length_at": sources.last_given(thing, "__len__"),
+          "orders_at": sources.first_call(thing, sources.SEEDS, sources.SHUFFLES)}
+    shape = shapes.Shape(form="sampler", contract=at, words=f"sampler class, {batches} expected, {epochs}", defined_at=place, function=thing.__name__)
     declared = {
         "drop_last": "drop_last" in parameters,
         "shuffle": "shuffle" in parameters,

@@ -8,7 +8,7 @@ import re
 from torch import nn
 
 from .lines import Unsupported
-from .sources import code_of, first_reduction, place_of, reached_from, required, signature_of, source_of, whole_code
+from .sources import REDUCES, code_of, first_call, place_of, reached_from, required, signature_of, source_of, whole_code
 
 # Public methods that a training loop calls after backward, by what their names mean.
 ENDS = re.compile(r"^(finish|finali[sz]e|wait|flush|complete|synchroni[sz]e|sync|reduce|all_?reduce|average|step_done|post_backward|after_backward)")
@@ -337,5 +337,5 @@ def ddp_shape(name, thing):
     if not (inspect.isclass(thing) or inspect.isfunction(thing) or inspect.ismethod(thing)):
         raise Mismatch(name, "a class or a function", f"it is {type(thing).__name__}")
     shape = of_class(name, thing) if inspect.isclass(thing) else of_function(name, thing)
-    shape.contract["reduces_at"] = first_reduction(thing)
+    shape.contract["reduces_at"] = first_call(thing, REDUCES)
     return shape

@@ -8,6 +8,8 @@ import textwrap
 from torch import nn
 
 REDUCES = re.compile(r"\b(all_?reduce|reduce|reduce_scatter)(_\w+)?$")
+SEEDS = re.compile(r"\b(manual_seed|seed|RandomState|default_rng|Random)$")
+SHUFFLES = re.compile(r"\b(randperm|permutation|shuffle|multinomial|sample)$")
 
 
 def source_of(thing):
@@ -72,17 +74,36 @@ def required(parameters):
     return [p for p in parameters.values() if p.default is p.empty and p.kind in kinds]
 
 
-def first_reduction(thing):
-    """The first line of its source that reduces something, whether it ever comes there or not; empty if there is none."""
+def trees_of(thing):
+    """Of a class and of what it derives from, or of a function: its file, the line before its first, and what it says; PyTorch's
+    own left out."""
     for part in thing.__mro__ if inspect.isclass(thing) else [thing]:
         try:
             lines, first = inspect.getsourcelines(part)
-            tree = ast.parse(textwrap.dedent("".join(lines)))
+            if not part.__module__.startswith("torch."):
+                yield inspect.getsourcefile(part), first - 1, ast.parse(textwrap.dedent("".join(lines)))
         except (OSError, TypeError, SyntaxError):
             continue
-        calls = [n.lineno for n in ast.walk(tree) if isinstance(n, ast.Call) and REDUCES.search(ast.unparse(n.func))]
-        if calls and not part.__module__.startswith("torch."):
-            return f"{inspect.getsourcefile(part)}:{first + min(calls) - 1}"
+
+
+def first_call(thing, *kinds):
+    """The line where its source first calls one of these, of the first kind that there is, whether it ever comes there or not;
+    empty if there is none."""
+    for file, before, tree in trees_of(thing):
+        calls = [(n.lineno, ast.unparse(n.func)) for n in ast.walk(tree) if isinstance(n, ast.Call)]
+        for names in kinds:
+            if lines := [line for line, called in calls if names.search(called)]:
+                return f"{file}:{before + min(lines)}"
+    return ""
+
+
+def last_given(cls, method):
+    """The line of the last value that a method returns or yields."""
+    for file, before, tree in trees_of(cls):
+        for function in ast.walk(tree):
+            if isinstance(function, ast.FunctionDef) and function.name == method:
+                given = [n.lineno for n in ast.walk(function) if isinstance(n, (ast.Return, ast.Yield, ast.YieldFrom)) and n.value]
+                return f"{file}:{before + max(given)}" if given else ""
     return ""
 
 

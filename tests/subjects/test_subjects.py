@@ -60,7 +60,8 @@ WRONG = {
     "ShuffledByNobody": ("sampler", {"LS411"}),
     "StreamOfItsOwn": ("sampler", {"LS411"}),
 }
-POINTED_AT = {"WeightsBroadcast"}  # Where a finding stands is the line of the mistake itself.
+# Where a finding stands is the line of the mistake itself.
+POINTED_AT = {"WeightsBroadcast", "BucketSamplerWithoutShards", "EpochIgnored", "ShuffledByNobody", "StreamOfItsOwn"}
 SAID = {"NeverZeroed": "what step 0 gave is still in them"}
 
 
