@@ -211,12 +211,14 @@ std::vector<Fault> faults_of_first_pass(const SampledEpoch& epoch) {
 
 std::vector<Fault> faults_of_batch_sizes(const SamplerPromise& promise, const SampledEpoch& epoch) {
   const bool none_left = promise.by_length && promise.remainder == "drop";
+  if (promise.batches == "own")
+    return {};
   RankSet ranks;
   bool too_large = false;
   for (const auto& [rank, shard] : epoch.shards) {
     const auto found = incomplete(promise, epoch, shard, &too_large);
     const bool wrong = std::any_of(found.begin(), found.end(), [&](const auto& rest) {
-      return rest.second > (none_left ? 0U : 1U);
+      return promise.batches != "partial" && rest.second > (none_left ? 0U : 1U);
     });
     if (wrong || too_large)
       ranks.insert(rank);

@@ -143,6 +143,7 @@ SamplerPromise promise_of(const Run& run) {
                          .outside = word("outside"),
                          .shares = word("shares"),
                          .repeats_come = word("repeats_come"),
+                         .batches = word("batches"),
                          .infinite = word("length") == "infinite",
                          .by_length = word("batches") == "by_length",
                          .whole_batches = word("unit") == "batches"};

@@ -54,6 +54,7 @@ struct SampledEpoch {
 /// The contract words of a sampler; see fixtures/implementations/samplers.h. Empty: not declared.
 struct SamplerPromise {
   std::string order{}, draws{}, remainder{}, outside{}, shares{}, repeats_come{};
+  std::string batches{};  ///< "own": of sizes of its own; "partial": several may be smaller.
   std::int64_t repeats{1};
   bool infinite{};
   bool by_length{};

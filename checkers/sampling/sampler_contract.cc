@@ -88,8 +88,10 @@ class Judge {
         faults.push_back(std::move(fault));
       for (Fault& fault : faults_of_dealing(sampled_.promise, epoch))
         faults.push_back(std::move(fault));
-      for (Fault& fault : faults_of_seeds(sampled_.promise, sampled_.epochs, epoch))
-        faults.push_back(std::move(fault));
+      if (!sampled_.promise.draws.empty()) {
+        for (Fault& fault : faults_of_seeds(sampled_.promise, sampled_.epochs, epoch))
+          faults.push_back(std::move(fault));
+      }
       for (Fault& fault : faults_of_order(sampled_.promise, earlier, epoch))
         faults.push_back(std::move(fault));
       add(epoch, std::move(faults));

@@ -79,9 +79,9 @@
 // | synchronised; uneven = join | drop | pad | refuse; statistics = global. Of a sampler: order =
 // shuffled | sequential; draws = once | repeated (repeats: how often) | with_replacement; remainder
 // = pad | drop | keep, of whole samples or, unit = batches, of whole batches of all ranks; length =
-// finite | infinite; batches = any | by_length; outside (of all buckets) = drop | refuse; shares =
-// strided | blocks; repeats_come = in_a_row. Of gradients: unused = none | zero, what a parameter
-// has that nobody used.
+// finite | infinite; batches = any | by_length | own (of sizes of its own) | partial (several may
+// be smaller); outside (of all buckets) = drop | refuse; shares = strided | blocks; repeats_come =
+// in_a_row. Of gradients: unused = none | zero, what a parameter has that nobody used.
 #pragma once
 
 #include <cstdint>

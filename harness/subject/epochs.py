@@ -227,7 +227,7 @@ class Epochs:
     def contract(self, part, options, rank, world):
         """What the parameters declare; what becomes of a remainder, which few say, is what all ranks do with one."""
         shape = part.shape
-        contract = {"draws": "once", "length": "finite", "batches": "any", "subject": part.name, "adapter": shape.words,
+        contract = {"draws": "once", "length": "finite", "batches": sizes_of(part.thing), "subject": part.name, "adapter": shape.words,
                     "defined_at": shape.defined_at}
         key = str(sorted(options.items()))
         if key not in self.looks:
@@ -259,12 +259,15 @@ class Epochs:
             batches, ended = Loader(part.thing, items, options, rank, world, 1).epoch(0, 2 * count)
             if not ended:
                 return draws, "endless", True
-            own = [index for batch in batches for index in batch]
-            shares = [own]
+            given = [batches]
             if dist.is_initialized():
-                shares = [None] * world
-                dist.all_gather_object(shares, own)
-            remainders.add(remainder_of(shares, count, world, int(draws.get("repeats", 1))))
+                given = [None] * world
+                dist.all_gather_object(given, batches)
+            shares = [[index for batch in batches for index in batch] for batches in given]
+            remainder = remainder_of(shares, count, world, int(draws.get("repeats", 1)))
+            # Batches of as many items as there is room for: how many each rank has of them is nobody's promise.
+            roomy = any(len(batch) > BATCH_SIZE for batches in given for batch in batches)
+            remainders.add("" if roomy and remainder.startswith("keep") else remainder)
             shuffles = shuffles or any(not nearly_ascends(share) for share in shares)
         return draws, remainders.pop() if len(remainders) == 1 else "batches", shuffles
 
@@ -282,6 +285,14 @@ def nearly_ascends(share):
     """But for where it begins anew to fill up."""
     falls = sum(b < a for a, b in zip(share, share[1:]))
     return falls <= max(1, len(share) // 10)
+
+
+def sizes_of(thing):
+    """What its parameters say of the sizes of its batches: as many items as there is room for, or some of each length left over."""
+    parameters = set(sources.signature_of(thing))
+    if parameters & set(TOKEN_NAMES):
+        return "own"
+    return "partial" if parameters & set(LENGTH_NAMES + BOUNDARY_NAMES + BUCKET_COUNT_NAMES) else "any"
 
 
 def draws_of(thing):

@@ -28,6 +28,7 @@ RIGHT = {
     "PlainSyncBatchNorm": "sync_bn",
     "PaddedSampler": "sampler",
     "LengthGroupedBatchSampler": "sampler",
+    "AsManyAsFit": "sampler",
     "WholeBatches": "sampler",
     "EndlessSampler": "sampler",
     "KeptStream": "sampler",
