@@ -106,7 +106,7 @@ def sampler_shape(name, thing):
 
 def lacks_of_dataset(thing):
     """What its constructor asks of a dataset that not every dataset has, and does not go without."""
-    items = Items([10 + i % 41 for i in range(123)])
+    items = Items(some_lengths(123))
     try:
         next(iter(Loader(thing, items, {}, 0, 2, 1).sampler), None)
     except Exception:  # What else is wrong is told when it is used.
@@ -255,7 +255,7 @@ class Epochs:
         dataset."""
         draws, remainders, shuffles = draws_of(part.thing), set(), False
         for count in lengths_to_look_at(world):
-            items = Items([10 + i % 41 for i in range(count)])
+            items = Items(some_lengths(count))
             batches, ended = Loader(part.thing, items, options, rank, world, 1).epoch(0, 2 * count)
             if not ended:
                 return draws, "endless", True
@@ -273,12 +273,21 @@ class Epochs:
 
 
 def lengths_to_look_at(world):
-    """Two of which neither is whole batches, and each has another remainder by samples than by batches; what one has by chance,
-    such as a bucket that needs no filling up, the other has not."""
+    """Some of which none is whole batches, and each has another remainder by samples than by batches; what one has by chance,
+    such as buckets that are filled up by as many as all samples would be, some other has not."""
     all_batches = world * BATCH_SIZE
     fitting = [n for n in range(61 * world, 200 * world) if n % world and n % BATCH_SIZE and n % world != n % all_batches
-               and -n % world != -n % all_batches] or [61 * world + 1]
-    return fitting[0], next((n for n in fitting if n > 75 * world and n % all_batches != fitting[0] % all_batches), fitting[0])
+               and -n % world != -n % all_batches]
+    picked = []
+    for least in (61, 75, 97, 120, 149):
+        others = (n for n in fitting if n >= least * world and (not picked or n % all_batches != picked[-1] % all_batches))
+        picked.extend(itertools.islice(others, 1))
+    return picked or [61 * world + 1]
+
+
+def some_lengths(count):
+    """Of items, 10 to 50, in no order and of no regular numbers: whole batches of some are chance."""
+    return [10 + i * 7919 % 1009 % 41 for i in range(count)]
 
 
 def nearly_ascends(share):
