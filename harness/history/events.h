@@ -236,6 +236,26 @@ struct Stranger {
   std::string name{};     ///< Its command line, or whose it is.
 };
 
+/// The lockstep of another host of the job said nothing more, without a word that it ends.
+struct HostSilent {
+  std::uint64_t record{}, at_ns{};
+  std::string host{};
+  RankSet ranks{};           ///< That it had.
+  std::uint64_t since_ns{};  ///< When it was last heard of, in the clock of who tells it.
+};
+
+/// What a rank has sent to another host is not acknowledged, and was sent again.
+struct Unacknowledged {
+  std::uint64_t record{}, at_ns{};
+  std::optional<Rank> rank{};
+  std::int32_t pid{};
+  std::string address{};  ///< Of the other end: "10.9.0.2:4711".
+  std::string host{};     ///< That has this address; it was heard of all the time.
+  RankSet ranks{};        ///< Of that host.
+  std::uint64_t bytes{};
+  std::uint64_t tries{};  ///< How often it was sent again, in vain.
+};
+
 /// A process changed CUDA_VISIBLE_DEVICES after CUDA had been initialised, and did not change it
 /// back: as its shim tells.
 struct LateDevices {

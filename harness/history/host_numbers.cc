@@ -83,6 +83,10 @@ void each_time(Run& run, const Take& take) {
     take(unwaited.since_ns);
   each_at(run.launcher_ends, take);
   each_at(run.strangers, take);
+  each_at(run.silent_hosts, take);
+  for (HostSilent& silent : run.silent_hosts)
+    take(silent.since_ns);
+  each_at(run.unacknowledged, take);
   each_at(run.late_devices, take);
   each_at(run.descriptors, take);
 }
@@ -140,6 +144,7 @@ void each_pid(Run& run, const Take& take) {
       take(pid);
   }
   each_of_pid(run.strangers, take);
+  each_of_pid(run.unacknowledged, take);
   for (Stranger& stranger : run.strangers)
     take(stranger.other);
   each_of_pid(run.late_devices, take);

@@ -169,6 +169,8 @@ void append_run(Run& whole, Run& run) {
   append(whole.unwaited, run.unwaited);
   append(whole.launcher_ends, run.launcher_ends);
   append(whole.strangers, run.strangers);
+  append(whole.silent_hosts, run.silent_hosts);
+  append(whole.unacknowledged, run.unacknowledged);
   append(whole.late_devices, run.late_devices);
   append(whole.descriptors, run.descriptors);
   append(whole.missing, run.missing);
@@ -193,6 +195,8 @@ void sort_by_time(Run& run) {
   sort(run.notes);
   sort(run.unwaited);
   sort(run.descriptors);
+  sort(run.silent_hosts);
+  sort(run.unacknowledged);
 }
 
 /// One of them had ended before the other began, by the time of day.

@@ -16,6 +16,11 @@ Json with_rank(std::optional<Rank> rank) {
   return rank ? Json{{"rank", rank->value}} : Json::object();
 }
 
+void put_ranks(Json& json, const RankSet& ranks) {
+  for (const Rank rank : ranks)
+    json["ranks"].push_back(rank.value);
+}
+
 template <class T>
 void set(Json& json, const char* key, const std::optional<T>& value) {
   if (value)
@@ -249,8 +254,7 @@ Result<void> JournalWriter::append(const Descriptors& event) {
 Result<void> JournalWriter::append(const LauncherEnd& event) {
   Json json{{"pid", event.pid}, {"name", event.name}, {"signal", event.signal}};
   json["pids"] = event.pids;
-  for (const Rank rank : event.ranks)
-    json["ranks"].push_back(rank.value);
+  put_ranks(json, event.ranks);
   return write_line("launcher_end", event.at_ns, dump(json));
 }
 
@@ -261,6 +265,23 @@ Result<void> JournalWriter::append(const Stranger& event) {
   json["other"] = event.other;
   json["name"] = event.name;
   return write_line("stranger", event.at_ns, dump(json));
+}
+
+Result<void> JournalWriter::append(const HostSilent& event) {
+  Json json{{"host", event.host}, {"since", event.since_ns}};
+  put_ranks(json, event.ranks);
+  return write_line("host_silent", event.at_ns, dump(json));
+}
+
+Result<void> JournalWriter::append(const Unacknowledged& event) {
+  Json json = with_rank(event.rank);
+  json["pid"] = event.pid;
+  json["address"] = event.address;
+  json["host"] = event.host;
+  json["bytes"] = event.bytes;
+  json["tries"] = event.tries;
+  put_ranks(json, event.ranks);
+  return write_line("unacknowledged", event.at_ns, dump(json));
 }
 
 Result<void> JournalWriter::close() {

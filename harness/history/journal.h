@@ -40,6 +40,8 @@ class JournalWriter {
   Result<void> append(const Descriptors& event);
   Result<void> append(const LauncherEnd& event);
   Result<void> append(const Stranger& event);
+  Result<void> append(const HostSilent& event);
+  Result<void> append(const Unacknowledged& event);
 
   /// The closing record. Errors: of any append before, too.
   Result<void> close();

@@ -180,15 +180,19 @@ void read(Fields& fields, Descriptors& event) {
   });
 }
 
+void read_ranks(Fields& fields, RankSet& ranks) {
+  std::vector<std::int32_t> numbers;
+  fields.get("ranks", numbers);
+  for (const std::int32_t number : numbers)
+    ranks.insert(Rank{number});
+}
+
 void read(Fields& fields, LauncherEnd& event) {
   fields.get("pid", event.pid);
   fields.get("name", event.name);
   fields.get("signal", event.signal);
   fields.get("pids", event.pids);
-  std::vector<std::int32_t> ranks;
-  fields.get("ranks", ranks);
-  for (const std::int32_t rank : ranks)
-    event.ranks.insert(Rank{rank});
+  read_ranks(fields, event.ranks);
 }
 
 void read(Fields& fields, Stranger& event) {
@@ -197,6 +201,22 @@ void read(Fields& fields, Stranger& event) {
   fields.get("address", event.address);
   fields.get("other", event.other);
   fields.get("name", event.name);
+}
+
+void read(Fields& fields, HostSilent& event) {
+  fields.get("host", event.host);
+  fields.get("since", event.since_ns);
+  read_ranks(fields, event.ranks);
+}
+
+void read(Fields& fields, Unacknowledged& event) {
+  fields.get("rank", event.rank);
+  fields.get("pid", event.pid);
+  fields.get("address", event.address);
+  fields.get("host", event.host);
+  fields.get("bytes", event.bytes);
+  fields.get("tries", event.tries);
+  read_ranks(fields, event.ranks);
 }
 
 template <class Event>
@@ -272,6 +292,10 @@ bool take_event(const std::string& kind, Fields& fields, std::uint64_t record, s
     return take(fields, record, at_ns, run.launcher_ends);
   if (kind == "stranger")
     return take(fields, record, at_ns, run.strangers);
+  if (kind == "host_silent")
+    return take(fields, record, at_ns, run.silent_hosts);
+  if (kind == "unacknowledged")
+    return take(fields, record, at_ns, run.unacknowledged);
   return kind == "note" && take(fields, record, at_ns, run.notes);
 }
 

@@ -130,7 +130,8 @@ std::shared_ptr<WatchedValues> read_watched(const std::string& history,
 void read_processes(const std::string& directory, Run& run) {
   // Names sort the same wherever the files lie, so that a report does not depend on it.
   std::map<std::string, std::string> files;
-  for (const std::string& place : {directory + "/history", directory + "/history/" + kLiveLink}) {
+  const std::string history = directory + "/history";
+  for (const std::string& place : {history, history + "/" + kLiveLink, history + "/" + kNow}) {
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(place, ignored)) {
       if (is_of_a_process(entry.path().filename()))

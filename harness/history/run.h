@@ -47,6 +47,8 @@ struct Run {
   std::vector<Unwaited> unwaited{};
   std::vector<LauncherEnd> launcher_ends{};
   std::vector<Stranger> strangers{};
+  std::vector<HostSilent> silent_hosts{};
+  std::vector<Unacknowledged> unacknowledged{};
   std::vector<LateDevices> late_devices{};
   std::vector<Descriptors> descriptors{};
 

@@ -10,6 +10,7 @@ namespace lockstep::history {
 
 constexpr const char* kLivePrefix = "lockstep-";  ///< Of a run's directory in tmpfs.
 constexpr const char* kLiveLink = "live";  ///< RUN/history/live: link to it, while there is one.
+constexpr const char* kNow = "now";        ///< RUN/history/now: what others read of it (heads.h).
 constexpr const char* kRunLink = "run";    ///< In it: link to RUN/history.
 
 /// What processes of the job leave of themselves: the history of a tap, and by their shim a line

@@ -106,6 +106,8 @@ Run part_of(Run& run, const Party& party, const Selection& selection) {
                        [&](std::int32_t pid) { return selection.is_of_this(pid); });
   });
   copy_if(run.late_devices, part.late_devices, or_of_none);
+  copy_if(run.unacknowledged, part.unacknowledged, or_of_none);
+  part.silent_hosts = run.silent_hosts;
   copy_if(run.acted, part.acted, [&](const Acted& act) {
     return selection.is_of_this(act.pid) ||
            (!selection.is_of_any(act.pid) && selection.lived(act.at_ns));
