@@ -157,6 +157,13 @@ void Prober::look(const std::vector<Watched>& processes, bool before_the_end) {
   notice_moves(processes);
 }
 
+void Prober::look_again(const std::vector<Watched>& processes) {
+  if (options_.follower == nullptr)
+    return;
+  read_states(processes);
+  notice_moves(processes);
+}
+
 bool Prober::someone_stands_still(const std::vector<Watched>& processes) {
   const Clock::time_point now = Clock::now();
   bool still = false;

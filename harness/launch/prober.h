@@ -59,6 +59,8 @@ class Prober {
   /// Stacks and two readings of states at once, whether they stand still or not. If the processes
   /// are about to be ended, threads that run are stopped for that, too.
   void look(const std::vector<Watched>& processes, bool before_the_end = false);
+  /// One more reading of states, after a look: who slept since then was not disturbed.
+  void look_again(const std::vector<Watched>& processes);
   /// Takes in what the histories show now: whoever was held up himself would tell of a stall that
   /// is none.
   void notice_moves(const std::vector<Watched>& processes);

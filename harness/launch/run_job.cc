@@ -389,6 +389,7 @@ bool RunJob::share_a_rank() const { return impl_->share_a_rank(); }
 bool RunJob::lost_a_child() const { return impl_->lost_a_child(); }
 bool RunJob::others_wait() const { return impl_->others_wait(); }
 void RunJob::sample(bool before_the_end) { impl_->sample(before_the_end); }
+void RunJob::look_again() { impl_->look_again(); }
 EndReport RunJob::end(const std::string& reason) { return impl_->end(reason); }
 EndReport RunJob::clear() { return impl_->clear(); }
 

@@ -77,6 +77,8 @@ class RunJob {
   [[nodiscard]] bool others_wait() const;
   /// A look at what every rank does now, written into the journal; for an end that nothing proves.
   void sample(bool before_the_end = false);
+  /// What they do a while after such a look, without disturbing them again.
+  void look_again();
 
   /// TERM, grace, KILL to everything of the job. Idempotent.
   EndReport end(const std::string& reason);

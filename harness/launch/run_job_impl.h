@@ -44,6 +44,7 @@ class RunJob::Impl {
     strangers_.look(processes_.living(/*with_command=*/false), search_.family());
     loop_.prober().look(processes_.living(/*with_command=*/true), before_the_end);
   }
+  void look_again() { loop_.prober().look_again(processes_.living(/*with_command=*/true)); }
   [[nodiscard]] std::vector<const JobProcess*> processes() const;
   [[nodiscard]] std::int32_t world_size() const {
     return std::max(options_.ranks, search_.world_size());

@@ -2,10 +2,12 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <ifaddrs.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <linux/sock_diag.h>
 #include <linux/unix_diag.h>
+#include <net/if.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -15,6 +17,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <set>
 #include <sstream>
 #include <string_view>
@@ -33,6 +36,8 @@ struct TcpSocket {
   std::string local{}, remote{}, state{};
   std::uint64_t inode{};
   std::uint32_t user{};
+  std::string queues{}, timer{};  ///< "tx:rx", "kind:when", in hexadecimal digits.
+  std::uint64_t tries{};
 };
 
 std::vector<TcpSocket> tcp_sockets(std::int32_t pid) {
@@ -51,7 +56,10 @@ std::vector<TcpSocket> tcp_sockets(std::int32_t pid) {
            .remote = field[2],
            .state = field[3],
            .inode = std::strtoull(field[9].c_str(), nullptr, 10),
-           .user = static_cast<std::uint32_t>(std::strtoul(field[7].c_str(), nullptr, 10))});
+           .user = static_cast<std::uint32_t>(std::strtoul(field[7].c_str(), nullptr, 10)),
+           .queues = field[4],
+           .timer = field[5],
+           .tries = std::strtoull(field[6].c_str(), nullptr, 16)});
     }
   }
   return sockets;
@@ -193,6 +201,47 @@ std::vector<std::string> listening_on(std::int32_t pid) {
       found.insert(in_words(socket.local));
   }
   return {found.begin(), found.end()};
+}
+
+std::vector<UnacknowledgedBytes> unacknowledged(std::int32_t pid) {
+  constexpr std::string_view kRetransmits = "01:";
+  const std::vector<std::string> targets = descriptor_targets(pid);
+  const std::set<std::string> open(targets.begin(), targets.end());
+  std::vector<UnacknowledgedBytes> found;
+  for (const TcpSocket& socket : tcp_sockets(pid)) {
+    if (socket.state != kEstablished || socket.tries == 0 ||
+        !socket.timer.starts_with(kRetransmits) ||
+        !open.contains(fmt::format("socket:[{}]", socket.inode)))
+      continue;
+    found.push_back({.address = in_words(std::string(without_mapping(socket.remote))),
+                     .bytes = std::strtoull(socket.queues.c_str(), nullptr, 16),
+                     .tries = socket.tries});
+  }
+  return found;
+}
+
+std::vector<std::string> own_addresses() {
+  std::vector<std::string> addresses;
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0)
+    return addresses;
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owned(all, ::freeifaddrs);
+  for (const ifaddrs* at = all; at != nullptr; at = at->ifa_next) {
+    if (at->ifa_addr == nullptr || (at->ifa_flags & IFF_LOOPBACK) != 0)
+      continue;
+    std::array<char, INET6_ADDRSTRLEN> name{};
+    const void* const address =
+        at->ifa_addr->sa_family == AF_INET
+            ? static_cast<const void*>(
+                  &reinterpret_cast<const sockaddr_in*>(at->ifa_addr)->sin_addr)
+        : at->ifa_addr->sa_family == AF_INET6
+            ? &reinterpret_cast<const sockaddr_in6*>(at->ifa_addr)->sin6_addr
+            : nullptr;
+    if (address != nullptr &&
+        ::inet_ntop(at->ifa_addr->sa_family, address, name.data(), name.size()) != nullptr)
+      addresses.emplace_back(name.data());
+  }
+  return addresses;
 }
 
 std::vector<LocalConnection> local_connections(const std::vector<std::int32_t>& pids) {

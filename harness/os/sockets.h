@@ -28,4 +28,16 @@ struct LocalConnection {
 /// Those of several processes, whose tables are read once: they are long on a host with many.
 std::vector<LocalConnection> local_connections(const std::vector<std::int32_t>& pids);
 
+/// What a process has sent over a connection (TCP) that the other end has not acknowledged, though
+/// it was sent again.
+struct UnacknowledgedBytes {
+  std::string address{};  ///< Of the other end: "10.9.0.2:4711".
+  std::uint64_t bytes{};
+  std::uint64_t tries{};  ///< How often it was sent again, since something was acknowledged.
+};
+std::vector<UnacknowledgedBytes> unacknowledged(std::int32_t pid);
+
+/// Of the interfaces of this network namespace, but for loopback: "10.9.0.1".
+std::vector<std::string> own_addresses();
+
 }  // namespace lockstep::os

@@ -18,6 +18,7 @@ class FollowedJob final : public LiveJob {
 
   launch::RunEvent wait(TimePoint deadline) override { return job_->wait(deadline); }
   void sample(bool before_the_end) override { job_->sample(before_the_end); }
+  void look_again() override { job_->look_again(); }
   [[nodiscard]] TimePoint last_move() const override { return job_->last_move(); }
   [[nodiscard]] RankSet living() const override {
     RankSet living;

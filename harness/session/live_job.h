@@ -23,6 +23,8 @@ class LiveJob {
   virtual launch::RunEvent wait(TimePoint deadline) = 0;
   /// Writes down what every rank does now.
   virtual void sample(bool before_the_end) = 0;
+  /// What they do a while after that, without disturbing them again.
+  virtual void look_again() = 0;
   /// When a rank last did something that its history shows.
   [[nodiscard]] virtual TimePoint last_move() const = 0;
   /// The ranks of whom a process lives.

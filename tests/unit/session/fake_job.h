@@ -86,6 +86,7 @@ class FakeJob final : public session::LiveJob {
     if (moves_when_looked_at_)
       last_move_ = now_;
   }
+  void look_again() override { looks_again.push_back(elapsed()); }
   [[nodiscard]] session::TimePoint last_move() const override { return last_move_; }
   void shares_a_rank() { shares_a_rank_ = true; }
   [[nodiscard]] bool share_a_rank() const override { return shares_a_rank_; }
@@ -106,7 +107,7 @@ class FakeJob final : public session::LiveJob {
   }
   launch::EndReport clear() override { return left; }
 
-  std::vector<milliseconds> looks{}, looks_before_the_end{};
+  std::vector<milliseconds> looks{}, looks_again{}, looks_before_the_end{};
   launch::EndReport left{};
   std::string ended_because{};
 

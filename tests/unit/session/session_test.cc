@@ -19,6 +19,7 @@ class SharedJob final : public session::LiveJob {
   explicit SharedJob(FakeJob& job) : job_(job) {}
   launch::RunEvent wait(session::TimePoint deadline) override { return job_.wait(deadline); }
   void sample(bool before_the_end) override { job_.sample(before_the_end); }
+  void look_again() override { job_.look_again(); }
   [[nodiscard]] session::TimePoint last_move() const override { return job_.last_move(); }
   [[nodiscard]] bool share_a_rank() const override { return job_.share_a_rank(); }
   [[nodiscard]] bool lost_a_child() const override { return job_.lost_a_child(); }
