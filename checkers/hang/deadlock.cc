@@ -20,7 +20,8 @@ constexpr std::uint64_t kOthersMayTakeNs = 5'000'000'000;
 /// The limit for stalls had passed, or somebody lost patience, who may have been wrong.
 bool is_stalled(const Run& run, const Finding& stalled, std::uint64_t cutoff_ns) {
   const bool by_somebody = was(run, "interrupted") || ended_from_outside_ns(run);
-  return was(run, "deadline") || (by_somebody && waited_longer_than_ever(run, stalled, cutoff_ns));
+  return was(run, "deadline") || was(run, "deadlock") ||
+         (by_somebody && waited_longer_than_ever(run, stalled, cutoff_ns));
 }
 
 // A machine that is slow must not become a finding of the suite; a rank that was told to stand

@@ -163,6 +163,7 @@ int supervise(launch::Supervisor& supervisor, const RunCommand& command) {
                             .values = command.watch,
                             .stall_limit_s = command.stall_limit_s,
                             .time_limit_s = command.time_limit_s,
+                            .several_hosts = !command.run_directory.empty() && command.ranks == 0,
                             .ranks_are_started = command.ranks > 0},
                            clock, notices);
   Result<Report> report = session.run(
@@ -179,7 +180,10 @@ int supervise(launch::Supervisor& supervisor, const RunCommand& command) {
     use_baseline(*report, *known, command.required);
   if (auto saved = save_report(*report, directory.path()); !saved)
     return report_error(saved.error());
-  say(human_end(*report, human));
+  HumanOptions whole = human;
+  if (session.is_of_all_hosts())
+    whole.directory = shown_path(std::filesystem::path(directory.path()).parent_path());
+  say(human_end(*report, whole));
   return command.exit_as_program ? report->program_exit.value_or(report->exit_status)
                                  : report->exit_status;
 }

@@ -393,7 +393,8 @@ std::uint64_t first_act_ns(const Run& run) {
   std::uint64_t first = ended_from_outside_ns(run).value_or(kNeverNs);
   for (const Acted& act : run.acted) {
     const bool to_a_rank = act.rank.has_value() && (act.action == "TERM" || act.action == "KILL");
-    if (to_a_rank || act.action == "deadline" || act.action == "interrupted")
+    if (to_a_rank || act.action == "deadline" || act.action == "interrupted" ||
+        act.action == "deadlock")
       first = std::min(first, act.at_ns);
   }
   return first;

@@ -68,10 +68,11 @@ std::string activity(const Run& run, const std::vector<Failure>& failures, Rank 
                      where == "in" ? "" : now_at(run, *process, now_ns));
 }
 
-std::vector<std::string> activity_of(const Run& live, const RankSet& living, std::uint64_t now_ns) {
+std::vector<std::string> activity_of(const Run& live, const RankSet& living, std::uint64_t now_ns,
+                                     const RankSet& elsewhere) {
   const std::vector<Failure> failures = failures_of(live, group_views(live, now_ns));
   RanksByText groups;
-  for (const Rank rank : ranks_of(live))
+  for (const Rank rank : ranks_of(live).minus(elsewhere))
     add_rank(groups, activity(live, failures, rank, living.contains(rank), now_ns), rank);
   std::stable_sort(groups.begin(), groups.end(),
                    [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });
@@ -93,16 +94,16 @@ bool one_imports(const Run& live) {
                      [](const auto& each) { return any(each.second->frames, Sign::kImport); });
 }
 
-std::vector<std::string> rank_activity(const Run& live, const RankSet& living,
-                                       std::uint64_t now_ns) {
+std::vector<std::string> rank_activity(const Run& live, const RankSet& living, std::uint64_t now_ns,
+                                       const RankSet& elsewhere) {
   const std::vector<World> worlds = worlds_at_one_time(live);
   if (worlds.empty())
-    return activity_of(live, living, now_ns);
+    return activity_of(live, living, now_ns, elsewhere);
   std::vector<std::string> lines;
   for (std::size_t i = 0; i < worlds.size(); ++i) {
     if (worlds[i].until_ns != kNeverNs)
       continue;  // It is over.
-    for (const std::string& line : activity_of(worlds[i].run, living, now_ns))
+    for (const std::string& line : activity_of(worlds[i].run, living, now_ns, elsewhere))
       lines.push_back(fmt::format("{}: {}", checkers::name_of(worlds, i), line));
   }
   return lines;

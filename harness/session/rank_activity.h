@@ -14,8 +14,9 @@ namespace lockstep::session {
 /// at train.py:17 for 12 s, now at train.py:40"; equal ranks together, largest group first.
 /// `living`: of whom a process lives; of ranks that a launcher started again, the journal knows
 /// only that they have ended.
-std::vector<std::string> rank_activity(const Run& live, const RankSet& living,
-                                       std::uint64_t now_ns);
+/// `elsewhere`: ranks of other hosts, which are left out.
+std::vector<std::string> rank_activity(const Run& live, const RankSet& living, std::uint64_t now_ns,
+                                       const RankSet& elsewhere = {});
 
 /// A rank was in an import of Python's when it was last looked at: it may take long, and is none of
 /// the things that a stall is told of for.

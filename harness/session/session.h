@@ -35,15 +35,18 @@ class Session {
 
   /// Errors: as `start`; kIo, kEnvironment: its history cannot be written, or read back.
   Result<Report> run(const StartJob& start);
+  /// The report is that of all hosts of the job, whose runs lie beside each other.
+  [[nodiscard]] bool is_of_all_hosts() const { return is_of_all_hosts_; }
 
  private:
-  Result<void> follow(history::JournalWriter& journal, const StartJob& start);
+  Result<void> follow(history::JournalWriter& journal, const StartJob& start, JobHosts* hosts);
 
   Plan plan_;
   history::RunDirectory& directory_;
   WatchOptions options_;
   const Clock& clock_;
   const Notices& notices_;
+  bool is_of_all_hosts_{};
 };
 
 /// What was left behind, and what became of it.

@@ -20,6 +20,7 @@ using Kind = launch::RunEvent::Kind;
 
 constexpr std::chrono::milliseconds kLookAtJoiningAfter{2'000};  // Of the failure of a rank.
 constexpr std::chrono::seconds kLookAtValuesEvery{1};
+constexpr std::chrono::seconds kHostsMayTake{5};   // To write down that the job is ended.
 constexpr std::chrono::seconds kStartMayTake{60};  // Imports, downloads: nothing is recorded yet.
 
 Duration limit_of(double seconds) {
@@ -43,11 +44,13 @@ bool a_rank_failed(const Run& run) {
 
 }  // namespace
 
-Watch::Watch(const WatchOptions& options, const Clock& clock, const Notices& notices, Record record)
+Watch::Watch(const WatchOptions& options, const Clock& clock, const Notices& notices, Record record,
+             JobHosts* hosts)
     : options_(options),
       clock_(clock),
       notices_(notices),
       record_(std::move(record)),
+      hosts_(hosts),
       schedule_(limit_of(options.stall_limit_s)) {
   if (options_.values)
     next_look_at_values_ = clock_() + kLookAtValuesEvery;
@@ -63,8 +66,9 @@ std::string Watch::follow(LiveJob& job) {
   while (true) {
     std::optional<std::string> end;
     const TimePoint next_step = schedule_.due(job.last_move());
-    const launch::RunEvent event =
-        job.wait(std::min({next_step, next_look_at_joining_, next_look_at_values_, ends_at_}));
+    const TimePoint hosts_due = hosts_ == nullptr ? TimePoint::max() : hosts_->due();
+    const launch::RunEvent event = job.wait(
+        std::min({next_step, next_look_at_joining_, next_look_at_values_, ends_at_, hosts_due}));
     switch (event.kind) {
       case Kind::kOver:
         return "";
@@ -96,6 +100,8 @@ std::string Watch::follow(LiveJob& job) {
 std::optional<std::string> Watch::at_deadline(LiveJob& job) {
   if (clock_() >= ends_at_)
     return interrupted(fmt::format("--time-limit {} s", options_.time_limit_s), 0, job);
+  if (hosts_ != nullptr && clock_() >= hosts_->due())
+    return look_at_hosts(job);
   if (clock_() >= next_look_at_values_)
     return look_at_values(job);
   if (clock_() >= next_look_at_joining_) {
@@ -118,10 +124,36 @@ std::optional<std::string> Watch::at_deadline(LiveJob& job) {
 }
 
 /// Why the job must be ended, if it must.
-std::optional<std::string> Watch::tell_hang(const std::string& what, const LiveJob& job) {
+std::optional<std::string> Watch::tell_hang(const std::string& what, LiveJob& job) {
   tell_activity("DEADLOCK", what, job);
   hang_told_ = true;
-  return options_.on_hang == OnHang::kEnd ? std::optional("deadlock: " + what) : std::nullopt;
+  if (options_.on_hang != OnHang::kEnd)
+    return std::nullopt;
+  if (hosts_ != nullptr)
+    agree_with_hosts(what, job);
+  return "deadlock: " + what;
+}
+
+/// What one of them found ends the ranks of all, each those of its own.
+std::optional<std::string> Watch::look_at_hosts(LiveJob& job) {
+  hosts_->look(job);
+  const std::string why = hang_told_ ? "" : hosts_->verdict();
+  return why.empty() ? std::nullopt : tell_hang(why, job);
+}
+
+/// Each writes it down before anybody's ranks are ended: what theirs do then came of it.
+void Watch::agree_with_hosts(const std::string& what, LiveJob& job) {
+  record_(Acted{.at_ns = ns_of(clock_()), .action = "deadlock", .reason = what});
+  hosts_->agree(what);
+  const TimePoint end = clock_() + kHostsMayTake;
+  hosts_->look(job);
+  while (!hosts_->all_agree() && clock_() < end) {
+    const launch::RunEvent event = job.wait(std::min(end, hosts_->due()));
+    if (event.kind == Kind::kOver || event.kind == Kind::kInterrupted)
+      return;
+    if (event.kind == Kind::kDeadline)
+      hosts_->look(job);
+  }
 }
 
 /// Its ranks: one failed that nobody may start again, or two have one number.
@@ -209,7 +241,13 @@ void Watch::tell_stall(LiveJob& job) {
 void Watch::tell_activity(std::string_view word, const std::string& what,
                           const LiveJob& job) const {
   notices_.tell(word, what);
-  for (const std::string& line : rank_activity(job.history(), job.living(), ns_of(clock_())))
+  const RankSet elsewhere = hosts_ == nullptr ? RankSet{} : hosts_->elsewhere();
+  for (const std::string& line :
+       rank_activity(job.history(), job.living(), ns_of(clock_()), elsewhere))
+    notices_.detail(line);
+  if (hosts_ == nullptr)
+    return;
+  for (const std::string& line : hosts_->doing())
     notices_.detail(line);
 }
 

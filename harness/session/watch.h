@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "harness/session/clock.h"
+#include "harness/session/job_hosts.h"
 #include "harness/session/live_job.h"
 #include "harness/session/notices.h"
 #include "harness/session/stall_schedule.h"
@@ -26,6 +27,7 @@ struct WatchOptions {
   bool values{};             ///< They are watched.
   double stall_limit_s{};    ///< 0: none.
   double time_limit_s{};     ///< 0: none.
+  bool several_hosts{};      ///< The run directory may lie beside those of other hosts.
   bool ranks_are_started{};  ///< By us: nobody starts one again that failed.
 };
 
@@ -34,7 +36,9 @@ class Watch {
   /// Writes down what was done to the job, and why.
   using Record = std::function<void(const Acted&)>;
 
-  Watch(const WatchOptions& options, const Clock& clock, const Notices& notices, Record record);
+  /// `hosts`: null where the job is on this one.
+  Watch(const WatchOptions& options, const Clock& clock, const Notices& notices, Record record,
+        JobHosts* hosts = nullptr);
 
   /// Why the job can never go on. None once that was told.
   [[nodiscard]] std::optional<std::string> certain_hang(const Run& live) const;
@@ -44,7 +48,9 @@ class Watch {
 
  private:
   std::optional<std::string> at_deadline(LiveJob& job);
-  std::optional<std::string> tell_hang(const std::string& what, const LiveJob& job);
+  std::optional<std::string> look_at_hosts(LiveJob& job);
+  std::optional<std::string> tell_hang(const std::string& what, LiveJob& job);
+  void agree_with_hosts(const std::string& what, LiveJob& job);
   [[nodiscard]] bool may_never_join(const LiveJob& job) const;
   void look_soon_at_joining(const LiveJob& job);
   std::optional<std::string> look_at_joining(LiveJob& job);
@@ -60,6 +66,7 @@ class Watch {
   const Clock& clock_;
   const Notices& notices_;
   Record record_;
+  JobHosts* hosts_;
   StallSchedule schedule_;
   TimePoint next_look_at_joining_{TimePoint::max()};
   TimePoint ends_at_{TimePoint::max()};
