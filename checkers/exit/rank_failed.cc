@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "checkers/exit/descriptor_growth.h"
+#include "checkers/exit/host_gone.h"
 #include "checkers/exit/leftovers.h"
 #include "checkers/exit/rank_left.h"
 #include "checkers/hang/expired_waits.h"
@@ -331,7 +332,9 @@ Verdict RankFailed::check(const Job& job) const {
   verdict.examined["ranks"] = ended;
   const bool left_first = !leavers.empty() && (failures.empty() || failures.front().after_a_peer ||
                                                leavers.front()->at_ns <= failures.front().at_ns);
-  if (left_first)
+  if (auto gone = host_gone(job))
+    verdict.findings.push_back(std::move(*gone));
+  else if (left_first)
     verdict.findings.push_back(left_early(run, leavers, failures, whole));
   else if (auto closed = closed_by_a_wait(run, groups, failures))
     verdict.findings.push_back(std::move(*closed));

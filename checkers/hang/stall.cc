@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -19,6 +21,7 @@ namespace lockstep::checkers {
 namespace {
 
 constexpr std::size_t kChildrenMax = 4;
+constexpr std::uint64_t kTriesMin = 4;  // Of TCP, whose pauses double: for three seconds or more.
 constexpr std::uint64_t kAskingNs = 5'000'000;  // Who sleeps more often asks for something.
 
 /// Collectives go to its GPU, and where the host waits for that is not seen.
@@ -116,8 +119,10 @@ class StalledCall {
       name_the_few_that_are_late(finding);
     if (blamable)
       name_what_it_is_stalled_on(finding);
-    if (owed_.absent.empty())
+    if (owed_.absent.empty()) {
+      name_the_link(finding);
       name_who_is_stopped_inside(finding);
+    }
     add_evidence(finding);
     finding.add(site_of(*waiter_.process, call_, "peer"));
     return finding;
@@ -202,6 +207,35 @@ class StalledCall {
     finding.headline =
         fmt::format("{} {} inside {}; {} waited", words(held), in_words(stalled(*held.begin())),
                     group_.label(call_), words(finding.affected));
+  }
+
+  /// All have entered, and what some of them sent to another host does not get there: no rank is at
+  /// fault.
+  void name_the_link(Finding& finding) const {
+    std::map<std::pair<Rank, std::string>, const Unacknowledged*>
+        last;  // By who sent it, and whom.
+    for (const Unacknowledged& sent : run_.unacknowledged) {
+      if (sent.rank && waiting_.contains(*sent.rank) && sent.at_ns >= call_.issued_ns &&
+          sent.at_ns <= graph_.cutoff_ns() && sent.tries >= kTriesMin)
+        last[{*sent.rank, sent.host}] = &sent;
+    }
+    if (last.empty())
+      return;
+    std::set<std::string> links;
+    for (const auto& [who, sent] : last) {
+      const std::string from = graph_.state(who.first) == nullptr
+                                   ? std::string()
+                                   : graph_.state(who.first)->process->host;
+      links.insert(fmt::format("{} to {}", from, sent->host));
+      finding.tell(EvidenceKind::kWait, {who.first},
+                   "{} bytes that rank {} has sent to {} are not acknowledged, after {} tries",
+                   sent->bytes, who.first.value, sent->address, sent->tries);
+    }
+    finding.headline = fmt::format("all ranks of {} were inside {}, and nothing gets from {}",
+                                   group_.label(), group_.label(call_), fmt::join(links, ", "));
+    finding.cause =
+        "the network between these hosts: both were heard of all the time over the shared "
+        "directory; no rank is at fault";
   }
 
   void add_evidence(Finding& finding) const {

@@ -25,6 +25,7 @@ enum class Says : std::uint16_t {
   kNoDescriptor = 1U << 9U,  ///< The process had no descriptor left.
   kUnreduced = 1U << 10U,    ///< DDP: the last backward left out parameters.
   kUnreducedList = 1U << 11U,  ///< And which: their indices follow a colon.
+  kClosedByPeer = 1U << 13U,   ///< The other end's kernel closed a connection: not only silence.
   kAsked = 1U << 12U           ///< A signal asked it to end: it is no failure of its own.
 };
 

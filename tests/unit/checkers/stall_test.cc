@@ -260,6 +260,44 @@ TEST(Stall, WhoIsStoppedInsideTheCallIsNamed) {
   EXPECT_EQ(inside(0).culprits, RankSet{});
 }
 
+/// Both are inside, and this often rank 0 has sent the same again to node2.
+lockstep::Run unacknowledged(std::uint64_t tries, bool stopped) {
+  const Row before = times(2, {all_reduce("dp", 8).at("t.py", 5)});
+  const Row last{all_reduce("dp", 8).pending().at("t.py", 5)};
+  lockstep::Run run = make_run({before + last, before + last});
+  hang(run);
+  interrupt(run);
+  process_of(run, Rank{0}).host = "node1";
+  run.unacknowledged.push_back({.at_ns = stall_ns(run),
+                                .rank = Rank{0},
+                                .pid = 1000,
+                                .address = "10.9.0.2:4711",
+                                .host = "node2",
+                                .ranks = {Rank{1}},
+                                .bytes = 512,
+                                .tries = tries});
+  for (StateSample& sample : run.states) {
+    if (stopped && sample.rank == Rank{1})
+      thread_of(sample, sample.pid).state = 'T';
+  }
+  return run;
+}
+
+TEST(Stall, ALinkOverWhichNothingGetsIsNamedAndNoRank) {
+  const Finding finding = said_of(unacknowledged(5, false));
+  EXPECT_EQ(finding.code, Code::kEveryoneInside);
+  EXPECT_EQ(finding.headline,
+            "all ranks of dp were inside all_reduce dp#2, and nothing gets from node1 to node2");
+  EXPECT_EQ(finding.culprits, RankSet{});
+  EXPECT_THAT(finding.cause, HasSubstr("no rank is at fault"));
+  EXPECT_EQ(finding.evidence.front().text,
+            "512 bytes that rank 0 has sent to 10.9.0.2:4711 are not acknowledged, after 5 tries");
+  EXPECT_THAT(said_of(unacknowledged(2, false)).headline, HasSubstr("it did not finish"))
+      << "a packet is lost now and then";
+  EXPECT_EQ(said_of(unacknowledged(5, true)).culprits, RankSet{Rank{1}})
+      << "who is stopped is known";
+}
+
 TEST(Stall, ARankThatWaitsForItsDataLoaderSaysSoAtTheUsersLine) {
   lockstep::Run run = stalled([](ThreadState& thread) { thread.wchan = "do_sys_poll"; });
   StackSample stack = stack_of(run, Rank{1}, {"poll"});
