@@ -104,7 +104,11 @@ void JobHosts::take_heads(const LiveJob& job) {
 void JobHosts::read_others() {
   others_ = history::heads_beside(own_.directory);
   std::erase_if(others_, [&](const Heads& other) {
-    return other.ranks.empty() || !history::are_of_one_job(own_, other);
+    if (other.ranks.empty() || !history::are_of_one_job(own_, other))
+      return true;
+    const auto [heard, is_new] = heard_.try_emplace(other.name(), Heard{.beat = other.beat});
+    heard->second.counts_on = heard->second.counts_on || heard->second.beat != other.beat;
+    return !heard->second.counts_on;
   });
 }
 
@@ -115,7 +119,7 @@ void JobHosts::listen(TimePoint now) {
   for (const Heads& other : others_) {
     Heard& heard = heard_[other.name()];
     if (heard.at_ns == 0 || heard.beat != other.beat || other.ends) {
-      heard = {.beat = other.beat, .silent = {}, .at_ns = ns_of(now)};
+      heard = {.beat = other.beat, .counts_on = true, .silent = {}, .at_ns = ns_of(now)};
       continue;
     }
     heard.silent += passed;

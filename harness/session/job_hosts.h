@@ -56,6 +56,7 @@ class JobHosts {
   /// Of another host: when its heads last counted on, in looks of ours.
   struct Heard {
     std::uint64_t beat{};
+    bool counts_on{};  ///< It did since it was found: it is no leftover of another job.
     Duration silent{};
     std::uint64_t at_ns{};
     bool told{};
@@ -72,7 +73,10 @@ class JobHosts {
   [[nodiscard]] bool is_judge() const;
   void judge();
   void ask(bool again);
+  void wait_before_asking();
+  void tell_no_answer();
   [[nodiscard]] bool all_stand_still() const;
+  [[nodiscard]] bool has_answered(const history::Heads& one) const;
   [[nodiscard]] bool all_have_answered() const;
   void weigh_answers();
   void tell_stall(const Run& whole);

@@ -41,7 +41,7 @@ void JobHosts::judge() {
     if (all_have_answered())
       weigh_answers();
     else if (clock_() > asked_at_ + kAnswerMayTake)
-      asked_ = false;
+      tell_no_answer();
     return;
   }
   if (!all_stand_still()) {
@@ -72,13 +72,15 @@ void JobHosts::ask(bool again) {
   asked_at_ = clock_();
 }
 
+bool JobHosts::has_answered(const Heads& one) const {
+  const auto at = one.answered.find(own_.name());
+  return at != one.answered.end() && at->second >= own_.question;
+}
+
 bool JobHosts::all_have_answered() const {
-  const auto has = [&](const Heads& one) {
-    const auto at = one.answered.find(own_.name());
-    return at != one.answered.end() && at->second >= own_.question;
-  };
-  return has(own_) && std::all_of(others_.begin(), others_.end(),
-                                  [&](const Heads& other) { return other.closed || has(other); });
+  return has_answered(own_) && std::all_of(others_.begin(), others_.end(), [&](const Heads& other) {
+           return other.closed || has_answered(other);
+         });
 }
 
 /// Twice, the second time without disturbing anybody: whoever slept from one to the other did so
@@ -95,8 +97,25 @@ void JobHosts::weigh_answers() {
     return;
   if (whole)
     tell_stall(*whole);
+  wait_before_asking();
+}
+
+void JobHosts::wait_before_asking() {
   not_before_ = clock_() + pause_;
   pause_ = std::min<Duration>(pause_ * 2, kLookAtLeastEvery);
+}
+
+void JobHosts::tell_no_answer() {
+  asked_ = false;
+  wait_before_asking();
+  if (std::exchange(stall_told_, true))
+    return;
+  for (const Heads& other : others_) {
+    if (!other.closed && !has_answered(other))
+      notices_.tell(
+          "STALLED",
+          fmt::format("{} does not answer: whether the job can go on is not known", other.host));
+  }
 }
 
 /// What nothing proves, once it has lasted: told, and nobody is ended for it.

@@ -6,6 +6,7 @@
 
 #include "harness/history/hosts.h"
 #include "harness/model/ranks_by_text.h"
+#include "harness/session/job_hosts.h"
 #include "harness/session/job_report.h"
 #include "harness/symbols/closed_run.h"
 

@@ -11,6 +11,7 @@
 #include "checkers/watch/first_divergence.h"
 #include "checkers/worlds.h"
 #include "harness/model/group_view.h"
+#include "harness/session/job_hosts.h"
 #include "harness/session/rank_activity.h"
 
 namespace lockstep::session {
@@ -143,6 +144,8 @@ std::optional<std::string> Watch::look_at_hosts(LiveJob& job) {
 
 /// Each writes it down before anybody's ranks are ended: what theirs do then came of it.
 void Watch::agree_with_hosts(const std::string& what, LiveJob& job) {
+  if (hosts_->elsewhere().empty())
+    return;
   record_(Acted{.at_ns = ns_of(clock_()), .action = "deadlock", .reason = what});
   hosts_->agree(what);
   const TimePoint end = clock_() + kHostsMayTake;

@@ -9,12 +9,13 @@
 #include <string_view>
 
 #include "harness/session/clock.h"
-#include "harness/session/job_hosts.h"
 #include "harness/session/live_job.h"
 #include "harness/session/notices.h"
 #include "harness/session/stall_schedule.h"
 
 namespace lockstep::session {
+
+class JobHosts;
 
 enum class OnHang : std::uint8_t { kEnd, kReport };
 

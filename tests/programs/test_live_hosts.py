@@ -126,6 +126,7 @@ class LiveHosts(unittest.TestCase):
             self.assertIn("a thread of rank 1 was ended by ValueError", said)
             self.assertIn("prefetch_thread.py:", said)
         self.assertIn("node2: rank 1: ", job.said(0))
+        self.assertIn("node1: rank 0; node2: rank 1", job.said(0))
 
     def test_who_left_the_loop(self):
         job = self.job(f"{FIXTURES}/uneven_to_barrier.py bad")
@@ -158,7 +159,8 @@ class LiveHosts(unittest.TestCase):
         os.kill(job.rank(1), signal.SIGKILL)
         self.assertEqual(job.ended(), [1, 1], job.both())
         self.assertNotIn("is gone", job.both())
-        self.assertIn("rank 1 was killed by SIGKILL", job.said(1))
+        for i in range(2):
+            self.assertIn("error[LS101]: rank 1 was killed by SIGKILL", job.said(i), job.both())
 
     def test_a_lockstep_that_is_stopped(self):
         job = self.training(25)
@@ -183,7 +185,10 @@ class LiveHosts(unittest.TestCase):
         self.tell("a dead link is named", job.until(lambda: "nothing gets from node" in job.said(0), 60, "named"))
         self.assertIn("no rank is at fault", job.said(0))
         job.interrupt()
-        self.assertNotIn("culprit ", job.both())
+        self.assertNotIn("culprit    rank", job.both())
+        done = sh(PROGRAM, "check", str(self.folder / "job"))
+        self.assertRegex(done.stdout, r"error\[LS307\]: all ranks of 0 were inside all_reduce 0#\d+, and nothing gets from")
+        self.assertIn("culprit    none", done.stdout)
 
     def test_a_rank_that_is_stopped(self):
         job = self.training(600)

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <list>
 
 #include "tests/support/typed_run.h"
@@ -112,6 +113,42 @@ TEST_F(TwoHosts, AnotherJobBesideThemIsNotTheirs) {
   EXPECT_EQ(heads()[0].question, 0U);
   other.hosts.agree("it hangs");
   pass(seconds(1), {&first});
+  EXPECT_EQ(first.hosts.verdict(), "");
+}
+
+TEST_F(TwoHosts, WhatAnEarlierJobLeftIsNoHostOfThisOne) {
+  Host& first = add(0);
+  Heads left{.directory = place_ / "before",
+             .host = "node9",
+             .beat = 70,
+             .meets_at = "10.0.0.1:29500",
+             .world_size = 2,
+             .ranks = {Rank{1}},
+             .verdict = "it hangs"};
+  std::filesystem::create_directory(left.directory);
+  ASSERT_TRUE(history::write_heads(left));
+  pass(seconds(10), {&first});
+  EXPECT_EQ(first.hosts.verdict(), "");
+  EXPECT_THAT(first.said, IsEmpty());
+  EXPECT_TRUE(first.hosts.elsewhere().empty());
+  Host& second = add(1);
+  pass(seconds(5), {&first, &second});
+  EXPECT_GT(heads()[1].question, 0U) << "what is left of the other one does not matter";
+}
+
+TEST_F(TwoHosts, WhoDoesNotAnswerIsToldAndNotBlamed) {
+  Host& first = add(0);
+  Host& second = add(1);
+  pass(seconds(1), {&first, &second});
+  for (int i = 0; i < 120; ++i) {  // Its heads count on, and it does not look.
+    Heads heads = this->heads()[1];
+    ++heads.beat;
+    heads.still_ms = 5'000;
+    ASSERT_TRUE(history::write_heads(heads));
+    pass(milliseconds(250), {&first});
+  }
+  ASSERT_THAT(first.said, SizeIs(1));
+  EXPECT_THAT(first.said.front(), HasSubstr("does not answer"));
   EXPECT_EQ(first.hosts.verdict(), "");
 }
 
