@@ -110,6 +110,7 @@ std::vector<Heads> heads_beside(const std::string& run_directory) {
 
 bool are_of_one_job(const Heads& one, const Heads& other) {
   return one.world_size == other.world_size && one.meets_at == other.meets_at &&
+         !one.meets_at.empty() &&
          std::none_of(other.ranks.begin(), other.ranks.end(),
                       [&](Rank rank) { return one.ranks.contains(rank); });
 }

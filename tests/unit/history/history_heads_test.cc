@@ -74,6 +74,9 @@ TEST(HistoryHeads, AreOfOneJobIfItsRanksMeet) {
   other = heads(job, "node2", {Rank{2}, Rank{3}});
   other.world_size = 8;
   EXPECT_FALSE(are_of_one_job(one, other));
+  Heads nowhere = one, neither = heads(job, "node2", {Rank{2}, Rank{3}});
+  nowhere.meets_at = neither.meets_at = "";
+  EXPECT_FALSE(are_of_one_job(nowhere, neither)) << "nobody knows where";
 }
 
 TEST(HistoryHeads, ASnapshotHasTheLastCallsOfALongHistory) {
