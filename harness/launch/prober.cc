@@ -17,8 +17,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstPause{250};
 // Of looks at ranks that go on now and then: so many times as long as one takes the next one waits.
-constexpr int kPauseOfLooks = 50;
-constexpr milliseconds kPauseOfLooksMax{1'000};
+constexpr int kPauseOfLooks = 30;
+constexpr milliseconds kPauseOfLooksMax{3'000};
 // From letting the threads go after their stacks were copied until they sleep again, with room to
 // spare.
 constexpr milliseconds kSettle{20};
@@ -99,7 +99,7 @@ std::optional<std::string> Prober::step(const std::vector<Watched>& processes) {
   sampler_.release();
   options_.follower->poll();
   const bool still = someone_stands_still(processes);
-  const bool moved = last_move_ > look_began_;  // A look that began before is of no one instant.
+  const bool moved = head_moved_ > look_began_;  // A look that began before is of no one instant.
   if (!still || moved || stage_ == Stage::kWatching) {
     if (still && (moved ? may_look_again() : Clock::now() >= not_before_)) {
       look_began_ = Clock::now();
@@ -121,7 +121,7 @@ std::optional<std::string> Prober::step(const std::vector<Watched>& processes) {
   }
   options_.follower->poll();
   std::optional<std::string> reason = options_.stop_when(options_.follower->run());
-  pause_ = std::exchange(fruitless_, last_move_) == last_move_
+  pause_ = std::exchange(fruitless_, head_moved_) == head_moved_
                ? std::min(pause_ * 2, options_.sample_pause_max)
                : kFirstPause;
   not_before_ = Clock::now() + pause_;
@@ -175,7 +175,7 @@ bool Prober::someone_stands_still(const std::vector<Watched>& processes) {
     Stillness& seen = still_[watched.id.pid];
     if (seen.head != head) {
       seen = {.head = head, .since = now};
-      last_move_ = now;
+      last_move_ = head_moved_ = now;
     }
     seen.outstanding = has_outstanding(*process);
     still |= seen.outstanding && now - seen.since >= options_.quiet_before_samples;

@@ -104,8 +104,9 @@ class Prober {
   Clock::time_point due_{Clock::time_point::max()};  // Until something happens.
   Clock::time_point not_before_{};
   Clock::time_point last_move_{Clock::now()};
-  Clock::time_point look_began_{};  // The last one.
-  Clock::time_point fruitless_{};   // The last move before a look that proved nothing.
+  Clock::time_point head_moved_{};  // When a history last did.
+  Clock::time_point look_began_{};  // The last look.
+  Clock::time_point fruitless_{};   // The last move of a history before a look that proved nothing.
   std::uint64_t look_took_ns_{};    // Of a processor.
   std::chrono::milliseconds pause_{};
   std::map<std::int32_t, Stillness> still_{};       // By pid.
