@@ -3,6 +3,7 @@
 For each of a hang, a dead host and a dead link: what is told, a twin that is not accused, and what cannot be known.
 """
 
+import json
 import os
 import pathlib
 import shutil
@@ -56,8 +57,12 @@ class Job:
         return time.monotonic() - begun
 
     def trains(self):
-        self.until(lambda: all((self.folder / f"trains{i}").exists() for i in range(2)), 120, "both train")
-        time.sleep(3)
+        self.until(lambda: all((self.folder / f"trains{i}").exists() for i in range(2)), 240, "both train")
+        self.until(lambda: all(self.beats(i) > 3 for i in range(2)), 60, "they hear of each other")
+
+    def beats(self, i):
+        heads = self.folder / f"job/node{i + 1}/heads.json"
+        return json.loads(heads.read_text())["beat"] if heads.exists() else 0
 
     def ended(self):
         self.until(lambda: all(host.poll() is not None for host in self.hosts), 120, "both end")
@@ -93,9 +98,15 @@ class LiveHosts(unittest.TestCase):
         scratch = tempfile.TemporaryDirectory(prefix="lockstep-hosts-")
         self.addCleanup(scratch.cleanup)
         self.folder = pathlib.Path(scratch.name)
+        self.addCleanup(self.remove_live)
         self.network = Network()
         self.network.__enter__()
         self.addCleanup(self.network.__exit__)
+
+    def remove_live(self):
+        """What a host that was killed has left in tmpfs."""
+        for link in self.folder.glob("job/*/history/live"):
+            shutil.rmtree(link.resolve(), ignore_errors=True)
 
     def job(self, what):
         job = Job(self.network, self.folder, what)
@@ -146,13 +157,33 @@ class LiveHosts(unittest.TestCase):
 
     # A host that dies.
 
-    def test_a_host_that_is_killed(self):
+    def killed(self, dead, left):
         job = self.training(600)
-        job.hosts[1].kill()  # And with it all of its processes.
-        self.tell("a dead host is named", job.until(lambda: "node2 is gone, and with it rank 1" in job.said(0), 15, "named"))
-        job.until(lambda: job.hosts[0].poll() is not None, 60, "the other one ends")
-        self.assertEqual(job.hosts[0].returncode, 1)
-        self.assertIn("culprit    rank 1", job.said(0))
+        job.hosts[dead].kill()  # And with it all of its processes.
+        what = f"node{dead + 1} is gone, and with it rank {dead}"
+        self.tell("a dead host is named", job.until(lambda: what in job.said(left), 15, "named"))
+        job.until(lambda: job.hosts[left].poll() is not None, 60, "the other one ends")
+        self.assertEqual(job.hosts[left].returncode, 1)
+        self.assertIn(f"culprit    rank {dead}", job.said(left))
+
+    def test_a_host_that_is_killed(self):
+        self.killed(1, 0)
+
+    def test_the_host_of_rank_0_is_killed(self):
+        self.killed(0, 1)
+
+    def test_a_host_that_is_stopped(self):
+        job = self.training(25)
+        all_of_it = job.within(1)
+        for pid in all_of_it:
+            os.kill(pid, signal.SIGSTOP)
+        job.until(lambda: "SILENT" in job.said(0), 15, "told")
+        time.sleep(8)
+        for word in ("DEADLOCK", "is gone", "nothing gets from"):
+            self.assertNotIn(word, job.both())
+        for pid in all_of_it:
+            os.kill(pid, signal.SIGCONT)
+        self.assertEqual(job.ended(), [0, 0], job.both())
 
     def test_a_rank_that_is_killed(self):
         job = self.training(600)
