@@ -222,6 +222,25 @@ bool were_replicas(const WatchedSeries& series, std::size_t until) {
          may_have_averaged(series, As::kFloats, sights.front().at_ns, sights[until].at_ns);
 }
 
+/// What the program does that makes ranks go on alone, by choice perhaps; empty where nothing does.
+std::string_view asked_for(const Parting& parting, Reduced replica, std::size_t reduced) {
+  const std::vector<WatchedSight>& sights = parting.series->sights;
+  if (reduced > 0)
+    return "";
+  if (replica == Reduced::kBefore)
+    return "another optimizer stepped its module before, by averaged gradients: right where each "
+           "rank goes on alone from there";
+  const auto from = sights.begin() + static_cast<std::ptrdiff_t>(parting.told_at);
+  const bool alone = parting.code == Code::kGradientNotSynchronised && replica != Reduced::kYes &&
+                     std::all_of(from, sights.end(), [](const WatchedSight& sight) {
+                       return sight.all_have(history::kAlone);
+                     });
+  return alone && !reducer_ran(*parting.series, from->at_ns, sights.back().at_ns)
+             ? "its forwards were within no_sync() from there on: right where each rank goes on "
+               "alone"
+             : "";
+}
+
 }  // namespace
 
 bool is_of_replica(const CallSite& site) {
@@ -266,21 +285,11 @@ std::optional<Parting> parting_of(const WatchedSeries& series, Reduced replica) 
     explain_unreduced(parting);
   if (parting.code == Code::kNone)
     return std::nullopt;
-  const bool phase = replica == Reduced::kBefore && reduced == 0;
-  if (phase)
-    parting.why =
-        "another optimizer stepped its module before, by averaged gradients: right where "
-        "each rank goes on alone from there";
-  const bool alone =
-      parting.code == Code::kGradientNotSynchronised && reduced == 0 &&
-      (replica == Reduced::kNever || replica == Reduced::kNoMore) &&
-      std::all_of(sights.begin() + static_cast<std::ptrdiff_t>(parting.told_at), sights.end(),
-                  [](const WatchedSight& sight) { return sight.all_have(history::kAlone); });
-  if (alone)
-    parting.why =
-        "its forwards were within no_sync() from there on: right where each rank goes on alone";
+  const std::string_view asked = asked_for(parting, replica, reduced);
+  if (!asked.empty())
+    parting.why = asked;
   const bool own_part = parting.code == Code::kOutsideBuckets && parting.first == 0;
-  if (phase || alone || own_part ||
+  if (!asked.empty() || own_part ||
       parting.code == Code::kInitialValue)  // Who asks for that may mean it.
     parting.severity = Severity::kNote;
   else if (replica == Reduced::kNoMore && reduced == 0)
