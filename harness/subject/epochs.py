@@ -253,7 +253,7 @@ class Epochs:
     def look(self, part, options, rank, world):
         """How it draws, what becomes of a remainder, of several lengths, and whether the order is another than that of the
         dataset."""
-        draws, remainders, shuffles = draws_of(part.thing), set(), False
+        draws, remainders, gaps, shuffles = draws_of(part.thing), set(), [], False
         for count in lengths_to_look_at(world):
             items = Items(some_lengths(count))
             batches, ended = Loader(part.thing, items, options, rank, world, 1).epoch(0, 2 * count)
@@ -265,11 +265,15 @@ class Epochs:
                 dist.all_gather_object(given, batches)
             shares = [[index for batch in batches for index in batch] for batches in given]
             remainder = remainder_of(shares, count, world, int(draws.get("repeats", 1)))
+            gaps.append((count, *gaps_of(shares, count)))
             # Batches of as many items as there is room for: how many each rank has of them is nobody's promise.
             roomy = any(len(batch) > BATCH_SIZE for batches in given for batch in batches)
             remainders.add("" if roomy and remainder.startswith("keep") else remainder)
             shuffles = shuffles or any(not nearly_ascends(share) for share in shares)
-        return draws, remainders.pop() if len(remainders) == 1 else "batches", shuffles
+        remainder = remainders.pop() if len(remainders) == 1 else "batches"
+        if remainder == "batches" and not draws and knows_samples_alone(part.thing) and follow_no_rule(gaps, world):
+            remainder = "pad" if any(repeated for _, repeated, _ in gaps) else "drop"
+        return draws, remainder, shuffles
 
 
 def lengths_to_look_at(world):
@@ -318,16 +322,36 @@ def draws_of(thing):
     return {}
 
 
+def gaps_of(shares, count):
+    """How many samples are given again, and how many to nobody."""
+    given = [index for share in shares for index in share]
+    return len(given) - len(set(given)), count - len(set(given))
+
+
+def knows_samples_alone(thing):
+    """It is given nothing that a rule for batches, lengths or parts of the data could go by."""
+    known = DATA_NAMES + COUNT_NAMES + ("shuffle", "seed", "drop_last", "generator", "epoch")
+    return all(name in known or name in shapes.MEANING_OF for name in sources.signature_of(thing))
+
+
+def follow_no_rule(gaps, world):
+    """A few samples too much or too little, and filled up or left out to no multiple of anything."""
+    def to(unit):
+        return all((repeated, missed) in ((-count % unit, 0), (0, count % unit)) for count, repeated, missed in gaps)
+    few = all(max(repeated, missed) <= 4 * world for _, repeated, missed in gaps)
+    return few and not any(to(unit) for unit in range(world, 200 * world, world))
+
+
 def remainder_of(shares, count, world, repeats=1):
     """keep, pad, drop, each of samples or of whole batches; "batches" alone: they are filled up or left out by a rule that no
     word of the contract has."""
     given = [index for share in shares for index in share]
     if not given:
         return "batches"
+    repeated, missed = gaps_of(shares, count)
     if repeats > 1:  # Which of the repeats were left out or added does not show; how many there are does.
         more = len(given) - count * repeats
         return "keep" if more == 0 else "pad" if more == -count * repeats % world else "drop" if more < 0 else "batches"
-    repeated, missed = len(given) - len(set(given)), count - len(set(given))
     sizes = [len(share) for share in shares]
     equal = min(sizes) == max(sizes)
     if repeated == 0 and missed == 0:

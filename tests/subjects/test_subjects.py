@@ -60,6 +60,8 @@ WRONG = {
     "EpochIgnored": ("sampler", {"LS414"}),
     "ShuffledByNobody": ("sampler", {"LS411"}),
     "StreamOfItsOwn": ("sampler", {"LS411"}),
+    "ChunksThatOverlap": ("sampler", {"LS411"}),
+    "LastOfEachShareLost": ("sampler", {"LS412"}),
 }
 # Where a finding stands is the line of the mistake itself.
 POINTED_AT = {"WeightsBroadcast", "BucketSamplerWithoutShards", "EpochIgnored", "ShuffledByNobody", "StreamOfItsOwn"}
