@@ -142,7 +142,7 @@ std::optional<SiteRef> source_of(const Run& run, const Finding& finding) {
   };
   const bool of_order = finding.code == Code::kNotReshuffled || speaks_of("seed") ||
                         speaks_of("order") || speaks_of("draws");
-  if (const auto orders = declared_at(run, "orders_at", "orders"); orders && of_order)
+  if (auto orders = declared_at(run, "orders_at", "orders"); orders && of_order)
     return orders;
   return declared_at(run, "gives_at", "gives");
 }
