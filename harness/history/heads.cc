@@ -24,13 +24,6 @@ Json numbers_of(const RankSet& ranks) {
   return numbers;
 }
 
-void get(Fields& fields, const char* key, RankSet& ranks) {
-  std::vector<std::int32_t> numbers;
-  fields.get(key, numbers);
-  for (const std::int32_t number : numbers)
-    ranks.insert(Rank{number});
-}
-
 Json to_json(const Heads& heads) {
   Json answered = Json::array();
   for (const auto& [name, number] : heads.answered)
@@ -62,8 +55,8 @@ bool from_json(const Json& json, Heads& heads) {
   fields.get("beat", heads.beat);
   fields.get("meets_at", heads.meets_at);
   fields.get("world_size", heads.world_size);
-  get(fields, "ranks", heads.ranks);
-  get(fields, "failed", heads.failed);
+  fields.get("ranks", heads.ranks);
+  fields.get("failed", heads.failed);
   fields.get("still_ms", heads.still_ms);
   fields.get("waits", heads.waits);
   fields.get("doing", heads.doing);

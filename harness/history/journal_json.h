@@ -52,6 +52,12 @@ class Fields {
       get(key, value.emplace());
   }
   void get(const char* key, Rank& value) { get(key, value.value); }
+  void get(const char* key, RankSet& ranks) {
+    std::vector<std::int32_t> numbers;
+    get(key, numbers);
+    for (const std::int32_t number : numbers)
+      ranks.insert(Rank{number});
+  }
   void get(const char* key, Role& value) {
     std::int32_t number = 0;
     get(key, number);

@@ -180,19 +180,12 @@ void read(Fields& fields, Descriptors& event) {
   });
 }
 
-void read_ranks(Fields& fields, RankSet& ranks) {
-  std::vector<std::int32_t> numbers;
-  fields.get("ranks", numbers);
-  for (const std::int32_t number : numbers)
-    ranks.insert(Rank{number});
-}
-
 void read(Fields& fields, LauncherEnd& event) {
   fields.get("pid", event.pid);
   fields.get("name", event.name);
   fields.get("signal", event.signal);
   fields.get("pids", event.pids);
-  read_ranks(fields, event.ranks);
+  fields.get("ranks", event.ranks);
 }
 
 void read(Fields& fields, Stranger& event) {
@@ -206,7 +199,7 @@ void read(Fields& fields, Stranger& event) {
 void read(Fields& fields, HostSilent& event) {
   fields.get("host", event.host);
   fields.get("since", event.since_ns);
-  read_ranks(fields, event.ranks);
+  fields.get("ranks", event.ranks);
 }
 
 void read(Fields& fields, Unacknowledged& event) {
@@ -216,7 +209,7 @@ void read(Fields& fields, Unacknowledged& event) {
   fields.get("host", event.host);
   fields.get("bytes", event.bytes);
   fields.get("tries", event.tries);
-  read_ranks(fields, event.ranks);
+  fields.get("ranks", event.ranks);
 }
 
 template <class Event>
